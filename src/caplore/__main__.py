@@ -1,0 +1,6 @@
+"""`python -m caplore` is `caplore`."""
+
+from caplore.cli.main import run
+
+if __name__ == "__main__":
+    run()

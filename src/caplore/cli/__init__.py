@@ -1,0 +1,1 @@
+"""The command line: parse, call, print. One file per command; nothing heavy is imported before it is needed."""

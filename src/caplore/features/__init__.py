@@ -1,0 +1,1 @@
+"""Pictures and clips as numbers: decode the file, encode, pool, keep."""

@@ -1,0 +1,1 @@
+"""Captioners: fc, att2in, updown, transformer, behind one protocol of three functions."""

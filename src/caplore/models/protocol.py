@@ -1,0 +1,70 @@
+"""What every captioner can do. Axes: rows (images, or images x samples, flat), time, vocab, regions, dim.
+
+    begin(features) -> state                  once per image
+    step(tokens, state) -> logits, state      one word further, for decoding
+    forward(features, tokens) -> logits       all words at once, for the gradient
+
+The three agree to float tolerance, and tests/models say so. A state is a tuple of tensors whose first
+axis is rows, so any decoder can repeat, reorder and cut it without knowing what is inside.
+"""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+EOS, BOS = 0, 1  # as caplore.text.vocabulary; models may not import it, tests/test_layers.py compares them
+
+State = tuple[Tensor, ...]
+
+
+class Features(NamedTuple):
+    """What an encoder said of some images: one vector each, region vectors each, or both."""
+
+    pooled: Float[Tensor, "rows pooled_dim"] | None
+    regions: Float[Tensor, "rows regions region_dim"] | None
+
+    @property
+    def rows(self) -> int:
+        present = self.pooled if self.pooled is not None else self.regions
+        assert present is not None, "features have a pooled vector, regions, or both"
+        return len(present)
+
+
+class Captioner(Protocol):
+    """Any encoder-decoder; see the module's docstring."""
+
+    def begin(self, features: Features) -> State: ...
+
+    def step(
+        self, tokens: Int[Tensor, " rows"], state: State
+    ) -> tuple[Float[Tensor, "rows vocab"], State]: ...
+
+    def forward(
+        self, features: Features, tokens: Int[Tensor, "rows time"]
+    ) -> Float[Tensor, "rows time vocab"]:
+        """Logits of tokens[:, t] given the features and tokens[:, :t]; tokens have no BOS."""
+        ...
+
+    def __call__(
+        self, features: Features, tokens: Int[Tensor, "rows time"]
+    ) -> Float[Tensor, "rows time vocab"]: ...
+
+
+def repeat_state(state: State, times: int) -> State:
+    """Each row `times` times, next to itself."""
+    return tuple(part.repeat_interleave(times, dim=0) for part in state)
+
+
+def select_state(state: State, rows: Int[Tensor, " chosen"]) -> State:
+    return tuple(part.index_select(0, rows) for part in state)
+
+
+def repeat_features(features: Features, times: int) -> Features:
+    return Features(*(None if f is None else f.repeat_interleave(times, dim=0) for f in features))
+
+
+def shift_right(tokens: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+    """What the decoder reads: BOS, then all tokens but the last."""
+    return torch.cat([tokens.new_full((len(tokens), 1), BOS), tokens[:, :-1]], dim=1)

@@ -1,0 +1,1 @@
+"""Captions as text: tokenised as the field does, counted into a vocabulary, turned into ids once."""
