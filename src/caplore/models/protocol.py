@@ -68,3 +68,11 @@ def repeat_features(features: Features, times: int) -> Features:
 def shift_right(tokens: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
     """What the decoder reads: BOS, then all tokens but the last."""
     return torch.cat([tokens.new_full((len(tokens), 1), BOS), tokens[:, :-1]], dim=1)
+
+
+def pooled_vector(features: Features) -> Float[Tensor, "rows pooled_dim"]:
+    """The one vector of each image: the encoder's own, or the mean of its regions where it gave none."""
+    if features.pooled is not None:
+        return features.pooled
+    assert features.regions is not None, "features have a pooled vector, regions, or both"
+    return features.regions.mean(dim=1)

@@ -1,0 +1,166 @@
+"""One word after the other: the most probable (greedy) or a drawn one (sample).
+
+Everything stays on the device. On CUDA the loops run `max_words` steps without asking the host anything, so a
+CUDA graph can capture them; on the CPU they stop when every caption has ended.
+"""
+
+from collections.abc import Callable
+from typing import Literal, overload
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from caplore.decoding.captions import BOS, EOS, Captions
+from caplore.models.protocol import Captioner, Features, State, repeat_state
+
+Choice = tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]
+
+
+def greedy(model: Captioner, features: Features, *, max_words: int) -> Captions:
+    """The most probable word at each step; one caption per image (`samples` is 1)."""
+    with torch.no_grad():
+        tokens, logprob = _roll(model, model.begin(features), most_probable, max_words)
+    return Captions(tokens[:, None], logprob[:, None])
+
+
+@overload
+def sample(
+    model: Captioner,
+    features: Features,
+    *,
+    samples: int,
+    max_words: int,
+    temperature: float = ...,
+    top_k: int = ...,
+    top_p: float = ...,
+    generator: torch.Generator | None = ...,
+    with_greedy: Literal[False] = ...,
+) -> Captions: ...
+
+
+@overload
+def sample(
+    model: Captioner,
+    features: Features,
+    *,
+    samples: int,
+    max_words: int,
+    temperature: float = ...,
+    top_k: int = ...,
+    top_p: float = ...,
+    generator: torch.Generator | None = ...,
+    with_greedy: Literal[True],
+) -> tuple[Captions, Captions]: ...
+
+
+def sample(
+    model: Captioner,
+    features: Features,
+    *,
+    samples: int,
+    max_words: int,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    generator: torch.Generator | None = None,
+    with_greedy: bool = False,
+) -> Captions | tuple[Captions, Captions]:
+    """Draw `samples` captions per image from p(y|x), or from `truncated` p where a knob says so.
+
+    The log-probability kept is that of the distribution sampled from. `with_greedy` decodes the greedy caption
+    (self-critical training's baseline) in the same loop, as further rows, and returns (samples, greedy).
+    """
+    _check(samples=samples, max_words=max_words, temperature=temperature, top_k=top_k, top_p=top_p)
+    with torch.no_grad():
+        state = model.begin(features)
+        images = len(state[0])
+        drawn = images * samples
+        rows = repeat_state(state, samples)
+        if with_greedy:
+            rows = tuple(torch.cat(parts) for parts in zip(rows, state, strict=True))
+
+        def choose(logits: Float[Tensor, "rows vocab"]) -> Choice:
+            kept = truncated(logits[:drawn], temperature=temperature, top_k=top_k, top_p=top_p)
+            choice = draw(kept, generator)
+            if not with_greedy:
+                return choice
+            best = most_probable(logits[drawn:])
+            return torch.cat([choice[0], best[0]]), torch.cat([choice[1], best[1]])
+
+        tokens, logprob = _roll(model, rows, choose, max_words)
+    sampled = Captions(
+        tokens[:drawn].view(images, samples, max_words), logprob[:drawn].view(images, samples, max_words)
+    )
+    if not with_greedy:
+        return sampled
+    return sampled, Captions(tokens[drawn:, None], logprob[drawn:, None])
+
+
+def most_probable(logits: Float[Tensor, "rows vocab"]) -> Choice:
+    best, tokens = logits.max(dim=-1)
+    return tokens, best - logits.logsumexp(dim=-1)
+
+
+def draw(logits: Float[Tensor, "rows vocab"], generator: torch.Generator | None = None) -> Choice:
+    """One token per row from softmax(logits), by the Gumbel trick: argmax(logits + g) is such a draw."""
+    exponential = torch.empty_like(logits).exponential_(generator=generator)
+    tokens = (logits - exponential.log_()).argmax(dim=-1)  # g = -log(exponential)
+    chosen = logits.gather(-1, tokens[:, None]).squeeze(-1)
+    return tokens, chosen - logits.logsumexp(dim=-1)
+
+
+def truncated(
+    logits: Float[Tensor, "rows vocab"], *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+) -> Float[Tensor, "rows vocab"]:
+    """Logits of the distribution that is sampled from; words that are out have -inf.
+
+    First the temperature; then the `top_k` best words stay (0: all; words that tie with the last one stay too); then
+    of these the fewest whose probabilities reach `top_p` (nucleus; 1: all).
+    """
+    if temperature != 1.0:
+        logits = logits / temperature
+    if 0 < top_k < logits.shape[-1]:
+        least = logits.topk(top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p < 1.0:
+        ordered, order = logits.sort(dim=-1, descending=True)
+        probability = ordered.softmax(dim=-1)
+        before = (
+            probability.cumsum(dim=-1) - probability
+        )  # mass of the better words: the best word always stays
+        ordered = ordered.masked_fill(before >= top_p, -torch.inf)
+        logits = torch.empty_like(logits).scatter_(-1, order, ordered)
+    return logits
+
+
+def _roll(
+    model: Captioner, state: State, choose: Callable[[Tensor], Choice], max_words: int
+) -> tuple[Int[Tensor, "rows time"], Float[Tensor, "rows time"]]:
+    """Step every row `max_words` times, or until all have ended where looking is free."""
+    rows, device = len(state[0]), state[0].device
+    token = torch.full((rows,), BOS, device=device)
+    ended = torch.zeros(rows, dtype=torch.bool, device=device)
+    tokens = torch.full((rows, max_words), EOS, device=device)
+    logprobs = torch.zeros(rows, max_words, device=device)
+    for time in range(max_words):
+        logits, state = model.step(token, state)
+        token, logprob = choose(logits.float())
+        token = token.masked_fill(ended, EOS)
+        tokens[:, time] = token
+        logprobs[:, time] = logprob.masked_fill(ended, 0.0)
+        ended = ended | (token == EOS)
+        if device.type == "cpu" and bool(ended.all()):
+            break
+    return tokens, logprobs
+
+
+def _check(*, samples: int, max_words: int, temperature: float, top_k: int, top_p: float) -> None:
+    if samples < 1 or max_words < 1:
+        raise ValueError(f"sample needs samples and max_words of at least 1, got {samples} and {max_words}")
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}, but must be above 0; for the limit 0 use greedy")
+    if top_k < 0 or not 0 < top_p <= 1:
+        raise ValueError(
+            f"top_k is {top_k} and top_p {top_p}; they must be at least 0 (all words), and in (0, 1]"
+        )

@@ -1,0 +1,56 @@
+"""The paper's captioner: a picture becomes the first state of an LSTM, and is not looked at again."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from caplore.models.protocol import Features, State, pooled_vector, shift_right
+
+
+class Fc(nn.Module):
+    """p(y|x) = prod_t softmax(W h_t + b)[y_t], with (h_t, c_t) = LSTM(E y_{t-1}, h_{t-1}, c_{t-1}) and h_0 = c_0 = A x.
+
+    Features without a pooled vector are pooled here, by the mean over their regions.
+    `forward` runs all words in one fused LSTM call; `step` runs one word with the same weights.
+    Dropout (on the LSTM's input and output) acts in `forward` and in train mode only: samples are
+    drawn from the policy itself, never from a damaged copy of it.
+    """
+
+    def __init__(
+        self, vocab: int, pooled_dim: int, *, hidden: int = 512, embed: int = 512, dropout: float = 0.5
+    ) -> None:
+        super().__init__()
+        self.config: dict[str, Any] = {
+            "name": "fc",
+            "vocab": vocab,
+            "pooled_dim": pooled_dim,
+            "regions": None,
+            "hidden": hidden,
+            "embed": embed,
+            "dropout": dropout,
+        }
+        self.image = nn.Linear(pooled_dim, hidden)
+        self.embedding = nn.Embedding(vocab, embed)
+        self.lstm = nn.LSTM(embed, hidden, batch_first=True)
+        self.out = nn.Linear(hidden, vocab)
+        self.dropout = nn.Dropout(dropout)
+
+    def begin(self, features: Features) -> State:
+        start = self.image(pooled_vector(features).to(self.image.weight.dtype))
+        return start, start
+
+    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
+        lstm = self.lstm
+        weights = (lstm.weight_ih_l0, lstm.weight_hh_l0, lstm.bias_ih_l0, lstm.bias_hh_l0)
+        hidden, cell = torch.lstm_cell(self.embedding(tokens), state, *weights)
+        return self.out(hidden), (hidden, cell)
+
+    def forward(
+        self, features: Features, tokens: Int[Tensor, "rows time"]
+    ) -> Float[Tensor, "rows time vocab"]:
+        hidden, cell = self.begin(features)
+        words = self.dropout(self.embedding(shift_right(tokens)))
+        outputs, _ = self.lstm(words, (hidden[None], cell[None]))
+        return self.out(self.dropout(outputs))
