@@ -122,3 +122,13 @@ def digest_of(*parts: bytes | str) -> str:
 def digest_of_file(path: Path) -> str:
     with Path(path).open("rb") as data:
         return hashlib.file_digest(data, "sha256").hexdigest()
+
+
+def cache_folder(*parts: str) -> Path:
+    """Where caplore keeps what it can make or fetch again: $CAPLORE_CACHE, else XDG's cache, else ~/.cache/caplore.
+
+    Only the name: whoever writes there makes the folder.
+    """
+    own, xdg = os.environ.get("CAPLORE_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    root = Path(own) if own else (Path(xdg) if xdg else Path.home() / ".cache") / "caplore"
+    return root.joinpath(*parts)
