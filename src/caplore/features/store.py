@@ -1,13 +1,17 @@
 """The feature store: what an encoder said of each input, in safetensors shards beside an index.
 
     features/<encoder>/index.json          format, encoder (name, weights hash, preprocessing), ids, shapes, shards
-    features/<encoder>/part-00000.safetensors   pooled [rows, dim] and/or regions [rows, regions, dim], fp16
+    features/<encoder>/part-00000.safetensors   pooled [rows, dim] and/or regions [rows, regions, dim]
+    features/<encoder>/bad.jsonl           inputs that have no features, each with its reason (where there are any)
 
-An input has a pooled vector, or region vectors (grid cells, boxes, temporal segments), or both.
-Shards are memory-mapped: a store larger than memory can be read row by row.
+An input has a pooled vector, or region vectors (grid cells, boxes, temporal segments), or both. Values are
+fp16, or int8 with a scale per row (`pooled.scale`): value = int8 * scale. Shards are memory-mapped: a store
+larger than memory can be read row by row, by many processes at once. Each shard carries the ids of its rows
+and the digest of its encoder, so that encoding goes on after a kill where the last whole shard ended.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from caplore.errors import InputError
-from caplore.files import read_json, replacing, write_json
+from caplore.files import digest_of, read_json, replacing, write_json, write_jsonl
 
 FORMAT = "caplore-features-1"
 KINDS = ("pooled", "regions")
@@ -40,6 +44,14 @@ class FeatureStore:
     def _row_of(self) -> dict[str, int]:
         return {name: row for row, name in enumerate(self.ids)}
 
+    @cached_property
+    def _tensors(self) -> list[dict[str, Tensor]]:
+        """The shards, memory-mapped: reading a row touches that row's bytes only."""
+        return [_mapped(self.path / name, rows, self.shapes) for name, rows in self.shards]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._row_of
+
     def rows(self, ids: Sequence[str]) -> list[int]:
         """Row numbers of these inputs; an input that was never encoded is an error that counts and names."""
         missing = [name for name in ids if name not in self._row_of]
@@ -51,28 +63,47 @@ class FeatureStore:
         return [self._row_of[name] for name in ids]
 
     def load(self, ids: Sequence[str]) -> dict[str, Float[Tensor, "inputs ..."]]:
-        """The features of these inputs, in this order, as they are stored (fp16): {"pooled": ..., "regions": ...}."""
+        """The features of these inputs, in this order, as fp16: {"pooled": ..., "regions": ...}."""
         rows = torch.tensor(self.rows(ids), dtype=torch.long)
         found = {k: torch.empty(len(ids), *shape, dtype=torch.float16) for k, shape in self.shapes.items()}
         start = 0
-        for name, count in self.shards:
-            here = (rows >= start) & (rows < start + count)
-            if here.any():
-                with _opened(self.path / name) as shard:
-                    for kind, out in found.items():
-                        out[here] = shard.get_tensor(kind)[rows[here] - start].to(torch.float16)
+        for (_, count), shard in zip(self.shards, self._tensors, strict=True):
+            here = ((rows >= start) & (rows < start + count)).nonzero().squeeze(1)
+            if len(here):
+                for kind, out in found.items():
+                    out[here] = _values(shard, kind, rows[here] - start)
             start += count
         return found
+
+    @property
+    def bad(self) -> Path:
+        return self.path / "bad.jsonl"
+
+
+def _values(shard: Mapping[str, Tensor], kind: str, rows: Tensor) -> Tensor:
+    values, scale = shard[kind][rows], shard.get(f"{kind}.scale")
+    if scale is None:
+        return values.to(torch.float16)
+    return (values.float() * scale[rows].view(-1, *[1] * (values.ndim - 1))).to(torch.float16)
+
+
+def _mapped(path: Path, rows: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    with _opened(path) as shard:
+        tensors = {name: shard.get_tensor(name) for name in shard.keys()}  # noqa: SIM118, not a dict
+    for kind, shape in shapes.items():
+        if kind not in tensors or tuple(tensors[kind].shape) != (rows, *shape):
+            raise InputError(f"feature shard {path} is not the one its index describes ({kind})", fix=_AGAIN)
+    return tensors
+
+
+_AGAIN = "delete the folder it is in and run caplore features (or the import) again"
 
 
 def _opened(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise InputError(
-            f"feature shard {path} cannot be read ({error})",
-            fix="delete the folder it is in and run caplore features again",
-        ) from None
+        raise InputError(f"feature shard {path} cannot be read ({error})", fix=_AGAIN) from None
 
 
 def open_store(path: Path) -> FeatureStore:
@@ -82,13 +113,111 @@ def open_store(path: Path) -> FeatureStore:
     index = read_json(path / "index.json", "feature index")
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise InputError(f"{path}/index.json is not of the format {FORMAT}")
-    return FeatureStore(
-        path,
-        tuple(index["ids"]),
-        index["encoder"],
-        {kind: tuple(shape) for kind, shape in index["shapes"].items()},
-        tuple((name, rows) for name, rows in index["shards"]),
-    )
+    try:
+        return FeatureStore(
+            path,
+            tuple(index["ids"]),
+            index["encoder"],
+            {kind: tuple(shape) for kind, shape in index["shapes"].items()},
+            tuple((name, rows) for name, rows in index["shards"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"feature index {path}/index.json is malformed ({error!r})", fix=_AGAIN) from None
+
+
+def quantised(values: Float[Tensor, "rows ..."], kind: str) -> dict[str, Tensor]:
+    """int8 and the scale of each row, the largest value of a row becoming 127: half the size of fp16."""
+    scale = values.flatten(1).abs().amax(1).clamp(min=1e-12).float() / 127
+    return {
+        kind: (values.float() / scale.view(-1, *[1] * (values.ndim - 1))).round().to(torch.int8),
+        f"{kind}.scale": scale,
+    }
+
+
+class StoreWriter:
+    """Adds shards to a folder, each whole or not there; the index comes last, so half a store is no store.
+
+    Opening a folder where a writer was killed finds the shards it left: `done` has the ids they hold.
+    """
+
+    def __init__(self, path: Path, encoder: Mapping[str, Any]) -> None:
+        self.path = Path(path)
+        self.encoder = dict(encoder)
+        self._digest = digest_of(json.dumps(self.encoder, sort_keys=True))
+        self._shards: list[tuple[str, list[str]]] = []
+        self.done: dict[str, int | None] = {}  # ids written so far, and how many bytes their media files had
+        self._shapes: dict[str, list[int]] = {}
+        for shard in sorted(self.path.glob("part-*.safetensors")):
+            self._adopt(shard)
+
+    def _adopt(self, path: Path) -> None:
+        with _opened(path) as shard:
+            notes = shard.metadata() or {}
+            if notes.get("encoder") != self._digest:
+                raise InputError(
+                    f"{self.path} holds features that were made in another way (other weights, preprocessing or frames)",
+                    fix=f"encode under another name with --name, or start over with --again (it deletes {self.path})",
+                )
+            shapes = {
+                kind: list(shard.get_slice(kind).get_shape())[1:] for kind in KINDS if kind in shard.keys()
+            }  # noqa: SIM118
+        self._same_shapes(shapes)
+        self._remember(path.name, json.loads(notes["ids"]), json.loads(notes["bytes"]))
+
+    def _remember(self, shard: str, ids: Sequence[str], sizes: Sequence[int] | None) -> None:
+        self._shards.append((shard, list(ids)))
+        self.done.update(zip(ids, sizes or [None] * len(ids), strict=True))
+
+    def _same_shapes(self, shapes: dict[str, list[int]]) -> None:
+        if not shapes:
+            raise ValueError(f"features have {' and/or '.join(KINDS)}")
+        if self._shapes and shapes != self._shapes:
+            raise ValueError(f"all features of a store have one shape: {self._shapes} before, {shapes} now")
+        self._shapes = shapes
+
+    def add(
+        self, ids: Sequence[str], tensors: Mapping[str, Tensor], sizes: Sequence[int] | None = None
+    ) -> None:
+        """One shard: a row per id. Floats are kept as fp16; int8 comes with `<kind>.scale` [rows].
+
+        `sizes` are the bytes of the media files, by which a file that was replaced later is noticed.
+        """
+        kept = {
+            name: (value if value.dtype == torch.int8 or name.endswith(".scale") else value.to(torch.float16))
+            .contiguous()
+            .cpu()
+            for name, value in tensors.items()
+        }
+        if any(len(value) != len(ids) for value in kept.values()):
+            raise ValueError(
+                f"{len(ids)} ids, but {[len(value) for value in kept.values()]} rows of features"
+            )
+        unknown = set(kept) - {*KINDS, *(f"{kind}.scale" for kind in KINDS)}
+        if unknown:
+            raise ValueError(f"features are {', '.join(KINDS)}, not {', '.join(sorted(unknown))}")
+        self._same_shapes({kind: list(kept[kind].shape[1:]) for kind in KINDS if kind in kept})
+        name = f"part-{len(self._shards):05d}.safetensors"
+        with replacing(self.path / name) as temporary:
+            notes = {"encoder": self._digest, "ids": json.dumps(list(ids)), "bytes": json.dumps(sizes)}
+            save_file(kept, temporary, metadata=notes)
+        self._remember(name, ids, sizes)
+
+    def finish(self, bad: Iterable[Mapping[str, Any]] = ()) -> FeatureStore:
+        """Write the list of bad inputs, then the index."""
+        reasons = list(bad)
+        if reasons:
+            write_jsonl(self.path / "bad.jsonl", reasons)
+        else:
+            (self.path / "bad.jsonl").unlink(missing_ok=True)
+        index = {
+            "format": FORMAT,
+            "encoder": self.encoder,
+            "shapes": self._shapes,
+            "shards": [(name, len(ids)) for name, ids in self._shards],
+            "ids": [name for _, ids in self._shards for name in ids],
+        }
+        write_json(self.path / "index.json", index)
+        return open_store(self.path)
 
 
 def write_store(
@@ -98,27 +227,20 @@ def write_store(
     *,
     encoder: Mapping[str, Any],
 ) -> FeatureStore:
-    """Write chunks of rows (in the order of `ids`) as shards; the index comes last, so half a store is no store."""
-    path = Path(path)
-    shards: list[tuple[str, int]] = []
-    shapes: dict[str, list[int]] = {}
-    for number, chunk in enumerate(chunks):
-        tensors = {kind: value.to(torch.float16).contiguous().cpu() for kind, value in chunk.items()}
-        if not tensors or set(tensors) - set(KINDS):
-            raise ValueError(f"a chunk of features has {sorted(chunk)}; it may have {', '.join(KINDS)}")
-        shapes = {kind: list(value.shape[1:]) for kind, value in tensors.items()}
-        name = f"part-{number:05d}.safetensors"
-        with replacing(path / name) as temporary:
-            save_file(tensors, temporary)
-        shards.append((name, len(next(iter(tensors.values())))))
-    if sum(rows for _, rows in shards) != len(ids):
-        raise ValueError(f"{len(ids)} ids, but {sum(rows for _, rows in shards)} rows of features")
-    index = {
-        "format": FORMAT,
-        "encoder": dict(encoder),
-        "shapes": shapes,
-        "shards": shards,
-        "ids": list(ids),
-    }
-    write_json(path / "index.json", index)
-    return open_store(path)
+    """Write a new store from chunks of rows, in the order of `ids`."""
+    remove_store(path)
+    writer, written = StoreWriter(path, encoder), 0
+    for chunk in chunks:
+        rows = len(next(iter(chunk.values()), ()))
+        writer.add(ids[written : written + rows], chunk)
+        written += rows
+    if written != len(ids):
+        raise ValueError(f"{len(ids)} ids, but {written} rows of features")
+    return writer.finish()
+
+
+def remove_store(path: Path) -> None:
+    """The index first: what is left if this is interrupted is no store."""
+    for pattern in ("index.json", "bad.jsonl", "part-*.safetensors"):
+        for file in Path(path).glob(pattern):
+            file.unlink()

@@ -1,0 +1,190 @@
+"""Files through an encoder: decoded by threads, encoded in batches while the next ones are decoded.
+
+`encode_files` takes any list of files; `encode` takes a data set and keeps the features in its store.
+Order is kept, a bad file becomes a reason instead of features, and nothing waits for the slowest file
+longer than it takes to decode it.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from caplore.data.dataset import Dataset, Input
+from caplore.errors import InputError
+from caplore.features.decoding import Frames, Undecodable, decode
+from caplore.features.encoder import Encoder
+from caplore.features.store import FeatureStore, StoreWriter, quantised, remove_store
+
+Row = dict[str, Float[Tensor, "..."]]  # the features of one input: pooled [dim] and/or regions [n, dim]
+
+
+def encode_files(
+    paths: Iterable[Path], encoder: Encoder, *, batch: int = 64, workers: int | None = None
+) -> Iterator[tuple[Path, Row | str]]:
+    """Each file with its features, or with the reason why it has none, in the order given.
+
+    `batch` counts frames, so that clips take no more memory than pictures.
+    """
+    per_input = 1 if encoder.clip is None else encoder.clip.frames
+    inputs = max(1, batch // per_input)
+    waiting: list[tuple[Path, Frames | str]] = []
+    for entry in decoded(paths, encoder, workers=workers or cores(), ahead=4 * inputs):
+        waiting.append(entry)
+        if len(waiting) == inputs:
+            yield from _encoded(waiting, encoder)
+            waiting = []
+    yield from _encoded(waiting, encoder)
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def decoded(
+    paths: Iterable[Path], encoder: Encoder, *, workers: int, ahead: int
+) -> Iterator[tuple[Path, Frames | str]]:
+    """Frames, or a reason, of each file in order; `ahead` files are decoded or being decoded at any time."""
+
+    def one(path: Path) -> Frames | str:
+        try:
+            return decode(path, encoder.preprocessing, encoder.clip)
+        except Undecodable as reason:
+            return str(reason)
+
+    running: deque[tuple[Path, Future[Frames | str]]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
+        try:
+            for path in paths:
+                running.append((path, pool.submit(one, path)))
+                if len(running) >= ahead:
+                    first, future = running.popleft()
+                    yield first, future.result()
+            while running:
+                first, future = running.popleft()
+                yield first, future.result()
+        finally:
+            pool.shutdown(
+                wait=False, cancel_futures=True
+            )  # an interruption does not wait for what nobody will read
+
+
+def _encoded(
+    entries: Sequence[tuple[Path, Frames | str]], encoder: Encoder
+) -> Iterator[tuple[Path, Row | str]]:
+    """One batch through the network, its bad files put back in their places."""
+    good = [frames for _, frames in entries if not isinstance(frames, str)]
+    if good:
+        features = encoder.inputs(torch.from_numpy(np.concatenate(good)))
+        rows = iter(range(len(good)))
+        on_cpu = {kind: values.float().cpu() for kind, values in features.items()}
+    for path, frames in entries:
+        if isinstance(frames, str):
+            yield path, frames
+        else:
+            row = next(rows)
+            yield path, {kind: values[row] for kind, values in on_cpu.items()}
+
+
+# A data set
+
+
+SHARD_ROWS = 2048
+SHARD_SECONDS = 30.0  # a kill loses at most this much work, or this many rows
+
+Progress = Callable[[int, int], None]  # inputs done (bad ones too), bad inputs
+
+
+def encode(
+    dataset: Dataset,
+    encoder: Encoder,
+    *,
+    name: str | None = None,
+    batch: int = 64,
+    workers: int | None = None,
+    storage: Literal["fp16", "int8"] = "fp16",
+    again: bool = False,
+    progress: Progress = lambda done, bad: None,
+) -> FeatureStore:
+    """Encode what the store does not hold yet; features end in DATA/features/<name>, bad files in bad.jsonl beside them."""
+    path = dataset.store_path(name or encoder.store_name)
+    if again:
+        remove_store(path)
+    writer = StoreWriter(path, encoder.description)
+    _refuse_replaced(dataset, writer)
+    todo = [item for item in dataset.inputs if item.id not in writer.done]
+    shard = _Shard(writer, storage)
+    bad: list[dict[str, str | None]] = []
+    done = len(dataset.inputs) - len(todo)
+    progress(done, 0)
+    files = (dataset.path / (item.file or "") for item in todo)
+    for item, (file, row) in zip(
+        todo, encode_files(files, encoder, batch=batch, workers=workers), strict=True
+    ):
+        reason = row if isinstance(row, str) else shard.add(item.id, row, file.stat().st_size)
+        if reason is not None:
+            bad.append({"id": item.id, "file": item.file, "reason": reason})
+        done += 1
+        progress(done, len(bad))
+    shard.write()
+    if not writer.done:
+        raise InputError(
+            f"none of the {len(dataset.inputs)} inputs of {dataset.path} could be encoded (first: {bad[0]['id']}: {bad[0]['reason']})"
+            if bad
+            else f"{dataset.path} has no inputs"
+        )
+    return writer.finish(bad)
+
+
+class _Shard:
+    """Rows until there are enough of them, or enough time has gone by, to be worth a file."""
+
+    def __init__(self, writer: StoreWriter, storage: str) -> None:
+        self._writer, self._storage = writer, storage
+        self._rows: list[tuple[str, int, Row]] = []
+        self._since = time.monotonic()
+
+    def add(self, name: str, row: Row, size: int) -> str | None:
+        """Keep it, or say why it cannot be kept."""
+        if not all(value.to(torch.float16).isfinite().all() for value in row.values()):
+            return "the encoder gave numbers that are not finite in 16 bits"
+        self._rows.append((name, size, row))
+        if len(self._rows) >= SHARD_ROWS or time.monotonic() - self._since > SHARD_SECONDS:
+            self.write()
+        return None
+
+    def write(self) -> None:
+        if self._rows:
+            names, sizes, rows = zip(*self._rows, strict=True)
+            tensors = {kind: torch.stack([row[kind] for row in rows]) for kind in rows[0]}
+            if self._storage == "int8":
+                tensors = {
+                    k: v for kind, values in tensors.items() for k, v in quantised(values, kind).items()
+                }
+            self._writer.add(names, tensors, sizes)
+        self._rows, self._since = [], time.monotonic()
+
+
+def _refuse_replaced(dataset: Dataset, writer: StoreWriter) -> None:
+    """Features of pictures that were replaced since would be silently wrong."""
+
+    def replaced(item: Input) -> bool:
+        size = writer.done.get(item.id)
+        file = dataset.path / (item.file or "")
+        return size is not None and file.is_file() and file.stat().st_size != size
+
+    found = [item.id for item in dataset.inputs if replaced(item)]
+    if found:
+        raise InputError(
+            f"{len(found)} files of {dataset.path} are not the ones that {writer.path} was made from (first: {found[0]!r})",
+            fix="encode them all again with --again",
+        )
