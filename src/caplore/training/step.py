@@ -1,0 +1,168 @@
+"""One step of training, as sentences: draw, score, compare, push.
+
+Everything stays on the device; a step returns sums of what it saw, as tensors, and the loop looks at
+them once per log window. Axes: images, samples, time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from caplore.decoding.captions import Captions
+from caplore.decoding.sampling import sample
+from caplore.metrics.bleu import bleu_distance
+from caplore.models.protocol import Features, repeat_features
+from caplore.objectives import beyond
+from caplore.objectives.policy import denominator, gather_logprob, own_tokens, policy_loss
+from caplore.objectives.sle import authors_diversity_advantage, diversity_advantage, sle_advantage
+from caplore.objectives.sll import sll_advantage
+from caplore.objectives.sll_me import entropy_bonus, token_entropy
+from caplore.objectives.xe import xe_loss
+from caplore.training.config import Marginal, MaxAtK, Sequence, Sll, SllMe, SllSle
+from caplore.training.distributed import World
+from caplore.training.examples import Examples, as_said, choose_references
+from caplore.training.reward import Reward
+
+Stats = Mapping[str, Float[Tensor, ""]]
+
+
+@dataclass(frozen=True)
+class Update:
+    """The end of every step: gradients of all processes, clipped, applied."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    clip: float
+    world: World
+
+    def __call__(self, loss: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        """Returns the norm of the gradient before clipping."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.world.sum_gradients(self.model.parameters())
+        limit = self.clip if self.clip > 0 else float("inf")
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        self.optimizer.step()
+        return norm
+
+
+def xe_step(
+    model: nn.Module,
+    features: Features,
+    tokens: Int[Tensor, "images captions time"],
+    *,
+    label_smoothing: float,
+    update: Update,
+) -> Stats:
+    """Cross-entropy on some references of each image."""
+    model.train()
+    loss = _xe(model, features, tokens, label_smoothing, update.world)
+    norm = update(loss)
+    return {"loss": update.world.sum_(loss.detach().clone()), "gradient": norm}
+
+
+def _xe(
+    model: nn.Module,
+    features: Features,
+    tokens: Int[Tensor, "images captions time"],
+    label_smoothing: float,
+    world: World,
+) -> Float[Tensor, ""]:
+    flat = tokens.flatten(0, 1)
+    mask = own_tokens(flat)
+    logits = model(repeat_features(features, tokens.shape[1]), flat)
+    return xe_loss(
+        logits, flat, mask, label_smoothing=label_smoothing, count=world.sum_(mask.sum().float())
+    )
+
+
+def sequence_step(
+    model: nn.Module,
+    features: Features,
+    index: Int[Tensor, " images"],
+    reward: Reward,
+    phase: Sequence,
+    *,
+    max_words: int,
+    update: Update,
+    references: Int[Tensor, "images captions time"] | None = None,
+) -> Stats:
+    """Sample without gradient, score the samples, then push them in one teacher-forced pass.
+
+    `references` are needed for `xe_weight` alone.
+    """
+    objective = phase.objective
+    model.eval()  # samples come from the policy itself, never from a damaged copy of it
+    samples, greedy = sample(
+        model, features, samples=objective.samples, max_words=max_words, with_greedy=True
+    )
+    score = reward.score(torch.cat([samples.tokens, greedy.tokens], dim=1), index)
+    score, greedy_score = score[:, :-1], score[:, -1]
+    distance = bleu_distance(samples.tokens)
+    advantage = advantages(objective, samples, score, greedy_score, distance, reward, index)
+
+    model.train(phase.dropout)
+    mask = own_tokens(samples.tokens)
+    logits = model(repeat_features(features, objective.samples), samples.tokens.flatten(0, 1))
+    logits = logits.view(*samples.tokens.shape, -1)
+    count = update.world.sum_(denominator(mask, phase.reduction))
+    loss = policy_loss(
+        gather_logprob(logits, samples.tokens), mask, advantage, reduction=phase.reduction, count=count
+    )
+    if isinstance(objective, SllMe):
+        loss = loss - objective.entropy_weight * entropy_bonus(token_entropy(logits), mask, count=count)
+    if references is not None:
+        xe = _xe(model, features, references, 0.0, update.world)
+        loss = (1 - phase.xe_weight) * loss + phase.xe_weight * xe
+    norm = update(loss)
+    return {"loss": loss.detach(), "gradient": norm} | _seen(
+        samples, mask, score, greedy_score, advantage, distance
+    )
+
+
+def _seen(
+    samples: Captions, mask: Tensor, score: Tensor, greedy_score: Tensor, advantage: Tensor, distance: Tensor
+) -> Stats:
+    """What the log says of a step. The entropy is the mean of -log p of what was drawn: unbiased, and free."""
+    count = distance.shape[1]
+    pairs = distance.sum((-1, -2)) - distance.diagonal(dim1=-2, dim2=-1).sum(-1)
+    ends = (samples.tokens == 0).any(-1)
+    return {
+        "reward": score.mean(),
+        "baseline": greedy_score.mean(),
+        "advantage": advantage.abs().mean(),
+        "entropy": -samples.token_logprob.sum() / mask.sum(),
+        "length": mask.sum(-1).sub(ends.int()).float().mean(),
+        "distance": pairs.mean() / max(count * (count - 1), 1),
+        "ended": ends.float().mean(),
+    }
+
+
+def advantages(
+    objective: Sll | SllMe | SllSle | Marginal | MaxAtK,
+    samples: Captions,
+    score: Float[Tensor, "images samples"],
+    greedy_score: Float[Tensor, " images"],
+    distance: Float[Tensor, "images samples samples"],
+    reward: Reward,
+    index: Int[Tensor, " images"],
+) -> Float[Tensor, "images samples"]:
+    """What each sample gained over what was to be expected, by objective."""
+    if isinstance(objective, MaxAtK):
+        best = beyond.max_at_k_advantage(score, k=objective.k)
+        return best if objective.precision == 0 else best + objective.precision * sll_advantage(score)
+    precision = sll_advantage(score, greedy_score if objective.baseline == "greedy" else None)
+    match objective:
+        case SllSle():
+            return sle_advantage(precision, _diversity(objective, samples, distance), alpha=objective.alpha)
+        case _:
+            return precision
+
+
+def _diversity(
+    objective: SllSle, samples: Captions, distance: Float[Tensor, "images samples samples"]
+) -> Float[Tensor, "images samples"]:
+    return diversity_advantage(distance, estimator=objective.estimator)
