@@ -31,8 +31,8 @@ class Options:
     """Clips: frames taken of each, evenly by time."""
     segments: int = 8
     """Clips: stretches of time kept as regions."""
-    batch: int = 64
-    """Frames through the encoder at once."""
+    batch: int | None = None
+    """Frames through the encoder at once; default: 8 on a CPU, 128 on a GPU."""
     workers: int | None = None
     """Decoding threads; default: one per core."""
     storage: Literal["fp16", "int8"] = "fp16"

@@ -18,6 +18,10 @@ def encoder_named(name: str, *, clip: ClipSampling | None = None, device: str = 
             from caplore.features.patches import patches
 
             encoder = patches(clip)
+        case "efficientnet-lite0" | "efficientnet-lite1" | "efficientnet-lite2":
+            from caplore.features.efficientnet import efficientnet_lite
+
+            encoder = efficientnet_lite(name, clip=clip)
         case _:
             raise ConfigError(f"there is no encoder {name!r}", fix="one of: patches")
     return on_device(encoder, device)

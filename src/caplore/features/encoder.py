@@ -79,10 +79,5 @@ def weights_hash(module: nn.Module) -> str:
     """The same 16 digits for the same names and values, wherever the weights came from."""
     parts: list[bytes | str] = []
     for name, value in sorted(module.state_dict().items()):
-        parts += [
-            name,
-            value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-            if value.ndim
-            else str(value.item()),
-        ]
+        parts += [name, value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()]
     return digest_of(*parts)

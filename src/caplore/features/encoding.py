@@ -5,13 +5,15 @@ Order is kept, a bad file becomes a reason instead of features, and nothing wait
 longer than it takes to decode it.
 """
 
+import contextlib
+import itertools
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -24,25 +26,37 @@ from caplore.features.decoding import Frames, Undecodable, decode
 from caplore.features.encoder import Encoder
 from caplore.features.store import FeatureStore, StoreWriter, quantised, remove_store
 
+A = TypeVar("A")
+B = TypeVar("B")
 Row = dict[str, Float[Tensor, "..."]]  # the features of one input: pooled [dim] and/or regions [n, dim]
+Bad = str  # why a file has no features
+Decoded = tuple[Path, Frames | Bad]
+
+BATCH_CPU = 8  # frames; their activations stay in the cache, which is worth more than a longer batch
+BATCH_GPU = 128
 
 
 def encode_files(
-    paths: Iterable[Path], encoder: Encoder, *, batch: int = 64, workers: int | None = None
-) -> Iterator[tuple[Path, Row | str]]:
+    paths: Iterable[Path], encoder: Encoder, *, batch: int | None = None, workers: int | None = None
+) -> Iterator[tuple[Path, Row | Bad]]:
     """Each file with its features, or with the reason why it has none, in the order given.
 
+    `workers` threads decode ahead. On a CPU as many batches are encoded at the same time, each by one
+    thread: there is no waiting within a batch, and a busy machine slows us only in proportion.
     `batch` counts frames, so that clips take no more memory than pictures.
     """
-    per_input = 1 if encoder.clip is None else encoder.clip.frames
-    inputs = max(1, batch // per_input)
-    waiting: list[tuple[Path, Frames | str]] = []
-    for entry in decoded(paths, encoder, workers=workers or cores(), ahead=4 * inputs):
-        waiting.append(entry)
-        if len(waiting) == inputs:
-            yield from _encoded(waiting, encoder)
-            waiting = []
-    yield from _encoded(waiting, encoder)
+    workers = workers or cores()
+    on_gpu = encoder.device.type != "cpu"
+    frames = 1 if encoder.clip is None else encoder.clip.frames
+    inputs = max(1, (batch or (BATCH_GPU if on_gpu else BATCH_CPU)) // frames)
+    lanes = 1 if on_gpu else workers
+    files = in_order(lambda path: _decoded(path, encoder), paths, workers=workers, ahead=(lanes + 2) * inputs)
+    with _threads_per_batch(torch.get_num_threads() if on_gpu else 1):
+        batches = in_order(
+            lambda some: _encoded(some, encoder), chunks(files, inputs), workers=lanes, ahead=lanes + 1
+        )
+        for rows in batches:
+            yield from rows
 
 
 def cores() -> int:
@@ -50,49 +64,55 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def decoded(
-    paths: Iterable[Path], encoder: Encoder, *, workers: int, ahead: int
-) -> Iterator[tuple[Path, Frames | str]]:
-    """Frames, or a reason, of each file in order; `ahead` files are decoded or being decoded at any time."""
-
-    def one(path: Path) -> Frames | str:
-        try:
-            return decode(path, encoder.preprocessing, encoder.clip)
-        except Undecodable as reason:
-            return str(reason)
-
-    running: deque[tuple[Path, Future[Frames | str]]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
-        try:
-            for path in paths:
-                running.append((path, pool.submit(one, path)))
-                if len(running) >= ahead:
-                    first, future = running.popleft()
-                    yield first, future.result()
-            while running:
-                first, future = running.popleft()
-                yield first, future.result()
-        finally:
-            pool.shutdown(
-                wait=False, cancel_futures=True
-            )  # an interruption does not wait for what nobody will read
+@contextlib.contextmanager
+def _threads_per_batch(threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
-def _encoded(
-    entries: Sequence[tuple[Path, Frames | str]], encoder: Encoder
-) -> Iterator[tuple[Path, Row | str]]:
+def in_order(work: Callable[[A], B], items: Iterable[A], *, workers: int, ahead: int) -> Iterator[B]:
+    """work(item) of each item, in order, by threads; at most `ahead` items are begun and not yet handed out."""
+    running: deque[Future[B]] = deque()
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for item in items:
+            running.append(pool.submit(work, item))
+            if len(running) >= ahead:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        pool.shutdown(
+            wait=False, cancel_futures=True
+        )  # an interruption does not wait for what nobody will read
+
+
+def chunks(items: Iterable[A], size: int) -> Iterator[list[A]]:
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
+
+
+def _decoded(path: Path, encoder: Encoder) -> Decoded:
+    try:
+        return path, decode(path, encoder.preprocessing, encoder.clip)
+    except Undecodable as reason:
+        return path, str(reason)
+
+
+def _encoded(files: Sequence[Decoded], encoder: Encoder) -> list[tuple[Path, Row | Bad]]:
     """One batch through the network, its bad files put back in their places."""
-    good = [frames for _, frames in entries if not isinstance(frames, str)]
-    if good:
-        features = encoder.inputs(torch.from_numpy(np.concatenate(good)))
-        rows = iter(range(len(good)))
-        on_cpu = {kind: values.float().cpu() for kind, values in features.items()}
-    for path, frames in entries:
-        if isinstance(frames, str):
-            yield path, frames
-        else:
-            row = next(rows)
-            yield path, {kind: values[row] for kind, values in on_cpu.items()}
+    good = [frames for _, frames in files if not isinstance(frames, Bad)]
+    if not good:
+        return [(path, reason) for path, reason in files if isinstance(reason, Bad)]
+    features = encoder.inputs(torch.from_numpy(np.concatenate(good)))
+    on_cpu = {kind: values.float().cpu() for kind, values in features.items()}
+    rows = ({kind: values[i] for kind, values in on_cpu.items()} for i in range(len(good)))
+    return [(path, frames if isinstance(frames, Bad) else next(rows)) for path, frames in files]
 
 
 # A data set
@@ -109,7 +129,7 @@ def encode(
     encoder: Encoder,
     *,
     name: str | None = None,
-    batch: int = 64,
+    batch: int | None = None,
     workers: int | None = None,
     storage: Literal["fp16", "int8"] = "fp16",
     again: bool = False,
