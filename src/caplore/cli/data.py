@@ -1,5 +1,6 @@
 """`caplore data SUBCOMMAND`: make a data set (scenes), import yours (import), look one over (check)."""
 
+import importlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,12 +24,8 @@ def main(argv: list[str]) -> int:
     if argv[0] == "scenes":
         return scenes(argv[1:])
     if argv[0] in ("import", "check"):
-        from caplore.cli import data_import
-
-        return data_import.main(argv)
-    raise CaploreError(
-        f"there is no sub-command {argv[0]!r} of caplore data", fix="one of scenes, import, check"
-    )
+        return importlib.import_module("caplore.cli.data_import").main(argv)
+    raise CaploreError(f"caplore data has no sub-command {argv[0]!r}", fix="one of scenes, import, check")
 
 
 @dataclass(frozen=True)

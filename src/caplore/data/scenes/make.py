@@ -24,7 +24,7 @@ from caplore.data.scenes.grammar import draw, frames_of
 from caplore.data.scenes.truth import VERSION
 from caplore.data.scenes.world import random_scene
 from caplore.errors import ConfigError, InputError
-from caplore.files import digest_of_file, write_jsonl
+from caplore.files import digest_of_file, read_json, write_jsonl
 
 REFERENCES = 5
 CHUNK = 32  # inputs a worker draws at a time
@@ -46,10 +46,7 @@ class Plan:
         for name in ("train", "val", "test"):
             count = getattr(self, name)
             if not 1 <= count <= LARGEST:
-                raise ConfigError(
-                    f"--{name} is {count}: a split has 1 to {LARGEST:,} inputs",
-                    fix=f"for example --{name} 500",
-                )
+                raise ConfigError(f"--{name} is {count}, not 1 to {LARGEST:,} inputs", fix=f"--{name} 500")
 
     @property
     def inputs(self) -> list[tuple[str, int]]:
@@ -79,9 +76,7 @@ def make_scenes(
     gives way only to `replace`; any other folder is refused.
     """
     if workers is not None and workers < 1:
-        raise ConfigError(
-            f"--workers is {workers}: at least 1 is needed", fix="leave it out to use every core"
-        )
+        raise ConfigError(f"--workers is {workers}: at least 1 is needed", fix="leave it out")
     folder = Path(folder)
     there = _made_before(folder, plan, replace)
     if there is not None:
@@ -99,7 +94,7 @@ def make_scenes(
 
 
 def _made_before(folder: Path, plan: Plan, replace: bool) -> Dataset | None:
-    """The data set of the same plan, where it is there and whole; an error where the folder must not be touched."""
+    """The data set of this plan, if it is there and whole; an error if the folder is not to be touched."""
     if not folder.exists():
         return None
     if not folder.is_dir():
@@ -125,8 +120,6 @@ def _made_before(folder: Path, plan: Plan, replace: bool) -> Dataset | None:
 
 
 def _head(folder: Path) -> dict[str, Any]:
-    from caplore.files import read_json
-
     head = read_json(folder / "dataset.json") if (folder / "dataset.json").is_file() else {}
     return head if isinstance(head, dict) else {}
 
@@ -191,9 +184,7 @@ def _drawn(
             yield number, _draw_chunk(folder, plan, chunk)
         return
     with ProcessPoolExecutor(min(workers, len(chunks)), get_context("spawn"), _ignore_interrupts) as pool:
-        pending = {
-            pool.submit(_draw_chunk, folder, plan, chunk): number for number, chunk in enumerate(chunks)
-        }
+        pending = {pool.submit(_draw_chunk, folder, plan, chunk): i for i, chunk in enumerate(chunks)}
         try:
             for done in as_completed(pending):
                 yield pending[done], done.result()

@@ -15,7 +15,7 @@ VERSION = "1"  # of the world and its grammar; a data set of another version is 
 
 @dataclass(frozen=True)
 class Truth:
-    """What may be said of one input. Captions are tuples of words as the tokeniser gives them: lower case, no punctuation."""
+    """What may be said of one input; a caption is a tuple of words, lower case, without punctuation."""
 
     id: str
     scene: Scene
@@ -26,11 +26,11 @@ class Truth:
         return sum(frame.count for frame in _frames(self.scene))
 
     def captions(self) -> list[Phrase]:
-        """Y: every correct caption once, always in the same order. The last few hundred lists asked for are kept."""
+        """Y: every correct caption once, always in the same order; those of the last 256 scenes are kept."""
         return list(_captions(self.scene))
 
     def preference(self) -> list[float]:
-        """How often a person of this world says each of `captions()`; sums to 1. The references are drawn from it."""
+        """How often people say each of `captions()`; sums to 1. The references are drawn from it."""
         return [weight for frame in _frames(self.scene) for weight in frame.weights()]
 
     def contains(self, words: Sequence[str]) -> bool:
@@ -59,7 +59,7 @@ def load_truths(dataset: Dataset, ids: Sequence[str]) -> list[Truth]:
         )
     if dataset.version != VERSION:
         raise InputError(
-            f"{dataset.path} is version {dataset.version} of the made world, this caplore has version {VERSION}",
+            f"{dataset.path} is version {dataset.version} of the made world; this caplore has {VERSION}",
             fix=f"caplore data scenes --to {dataset.path} --replace, or the caplore that made it",
         )
     if read_json(dataset.path / "dataset.json").get("scenes_sha256") not in (None, digest_of_file(path)):
