@@ -1,7 +1,7 @@
 """One word after the other: the most probable (greedy) or a drawn one (sample).
 
-Everything stays on the device. On CUDA the loops run `max_words` steps without asking the host anything, so a
-CUDA graph can capture them; on the CPU they stop when every caption has ended.
+Everything stays on the device. On CUDA the loops run `max_words` steps without asking the host anything, so
+a CUDA graph can capture them; on the CPU they stop when every caption has ended.
 """
 
 from collections.abc import Callable
@@ -11,14 +11,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from caplore.decoding.captions import BOS, EOS, Captions
-from caplore.models.protocol import Captioner, Features, State, repeat_state
+from caplore.decoding.captions import Captions
+from caplore.models.protocol import BOS, EOS, Captioner, Features, State, repeat_state
 
 Choice = tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]
 
 
 def greedy(model: Captioner, features: Features, *, max_words: int) -> Captions:
     """The most probable word at each step; one caption per image (`samples` is 1)."""
+    _check(max_words=max_words)
     with torch.no_grad():
         tokens, logprob = _roll(model, model.begin(features), most_probable, max_words)
     return Captions(tokens[:, None], logprob[:, None])
@@ -66,10 +67,11 @@ def sample(
     generator: torch.Generator | None = None,
     with_greedy: bool = False,
 ) -> Captions | tuple[Captions, Captions]:
-    """Draw `samples` captions per image from p(y|x), or from `truncated` p where a knob says so.
+    """Draw `samples` captions per image from p(y|x), or from p `truncated` where a knob says so.
 
-    The log-probability kept is that of the distribution sampled from. `with_greedy` decodes the greedy caption
-    (self-critical training's baseline) in the same loop, as further rows, and returns (samples, greedy).
+    The log-probability kept is that of the distribution sampled from. `with_greedy` decodes the greedy
+    caption (self-critical training's baseline) in the same loop, as further rows, and returns
+    (samples, greedy); its log-probability is the model's own, whatever the knobs.
     """
     _check(samples=samples, max_words=max_words, temperature=temperature, top_k=top_k, top_p=top_p)
     with torch.no_grad():
@@ -82,16 +84,15 @@ def sample(
 
         def choose(logits: Float[Tensor, "rows vocab"]) -> Choice:
             kept = truncated(logits[:drawn], temperature=temperature, top_k=top_k, top_p=top_p)
-            choice = draw(kept, generator)
+            tokens, logprob = draw(kept, generator)
             if not with_greedy:
-                return choice
-            best = most_probable(logits[drawn:])
-            return torch.cat([choice[0], best[0]]), torch.cat([choice[1], best[1]])
+                return tokens, logprob
+            best, best_logprob = most_probable(logits[drawn:])
+            return torch.cat([tokens, best]), torch.cat([logprob, best_logprob])
 
         tokens, logprob = _roll(model, rows, choose, max_words)
-    sampled = Captions(
-        tokens[:drawn].view(images, samples, max_words), logprob[:drawn].view(images, samples, max_words)
-    )
+    shape = (images, samples, max_words)
+    sampled = Captions(tokens[:drawn].view(shape), logprob[:drawn].view(shape))
     if not with_greedy:
         return sampled
     return sampled, Captions(tokens[drawn:, None], logprob[drawn:, None])
@@ -103,9 +104,20 @@ def most_probable(logits: Float[Tensor, "rows vocab"]) -> Choice:
 
 
 def draw(logits: Float[Tensor, "rows vocab"], generator: torch.Generator | None = None) -> Choice:
-    """One token per row from softmax(logits), by the Gumbel trick: argmax(logits + g) is such a draw."""
-    exponential = torch.empty_like(logits).exponential_(generator=generator)
-    tokens = (logits - exponential.log_()).argmax(dim=-1)  # g = -log(exponential)
+    """One token per row from softmax(logits).
+
+    On a GPU by the Gumbel trick: argmax(logits + g) is such a draw, and fuses well. On a CPU by inverting the
+    distribution function, which takes one random number per row instead of one per word.
+    """
+    if logits.device.type == "cpu":
+        mass = logits.softmax(dim=-1).cumsum(dim=-1)
+        uniform = torch.rand(len(logits), 1, generator=generator)
+        # Strictly below the whole mass, so that a word with probability 0 is never the answer.
+        target = (uniform * mass[:, -1:]).minimum(mass[:, -1:] * (1 - 2**-23))
+        tokens = torch.searchsorted(mass, target, right=True).squeeze(-1)
+    else:
+        exponential = torch.empty_like(logits).exponential_(generator=generator)
+        tokens = (logits - exponential.log_()).argmax(dim=-1)  # g = -log(exponential)
     chosen = logits.gather(-1, tokens[:, None]).squeeze(-1)
     return tokens, chosen - logits.logsumexp(dim=-1)
 
@@ -115,8 +127,8 @@ def truncated(
 ) -> Float[Tensor, "rows vocab"]:
     """Logits of the distribution that is sampled from; words that are out have -inf.
 
-    First the temperature; then the `top_k` best words stay (0: all; words that tie with the last one stay too); then
-    of these the fewest whose probabilities reach `top_p` (nucleus; 1: all).
+    First the temperature; then the `top_k` best words stay (0: all; words that tie with the last one stay
+    too); then of these the fewest whose probabilities reach `top_p` (nucleus; 1: all).
     """
     if temperature != 1.0:
         logits = logits / temperature
@@ -126,9 +138,7 @@ def truncated(
     if top_p < 1.0:
         ordered, order = logits.sort(dim=-1, descending=True)
         probability = ordered.softmax(dim=-1)
-        before = (
-            probability.cumsum(dim=-1) - probability
-        )  # mass of the better words: the best word always stays
+        before = probability.cumsum(dim=-1) - probability  # mass of the better words: 0 for the best
         ordered = ordered.masked_fill(before >= top_p, -torch.inf)
         logits = torch.empty_like(logits).scatter_(-1, order, ordered)
     return logits
@@ -155,12 +165,14 @@ def _roll(
     return tokens, logprobs
 
 
-def _check(*, samples: int, max_words: int, temperature: float, top_k: int, top_p: float) -> None:
+def _check(
+    *, max_words: int, samples: int = 1, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+) -> None:
     if samples < 1 or max_words < 1:
-        raise ValueError(f"sample needs samples and max_words of at least 1, got {samples} and {max_words}")
+        raise ValueError(f"samples is {samples} and max_words {max_words}; both must be at least 1")
     if not temperature > 0:
         raise ValueError(f"temperature is {temperature}, but must be above 0; for the limit 0 use greedy")
-    if top_k < 0 or not 0 < top_p <= 1:
-        raise ValueError(
-            f"top_k is {top_k} and top_p {top_p}; they must be at least 0 (all words), and in (0, 1]"
-        )
+    if top_k < 0:
+        raise ValueError(f"top_k is {top_k}, but must be at least 0 (0: all words)")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p is {top_p}, but must be above 0 and at most 1 (1: all words)")

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from caplore.models.protocol import Features, State, pooled_vector, shift_right
+from caplore.models.protocol import Features, State, expect, pooled_vector, shift_right, spread
 
 
 class Fc(nn.Module):
-    """p(y|x) = prod_t softmax(W h_t + b)[y_t], with (h_t, c_t) = LSTM(E y_{t-1}, h_{t-1}, c_{t-1}) and h_0 = c_0 = A x.
+    """p(y_t | y_<t, x) = softmax(W h_t + b), (h_t, c_t) = LSTM(E y_{t-1}, h_{t-1}, c_{t-1}), h_0 = c_0 = A x.
 
     Features without a pooled vector are pooled here, by the mean over their regions.
     `forward` runs all words in one fused LSTM call; `step` runs one word with the same weights.
@@ -38,19 +38,19 @@ class Fc(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def begin(self, features: Features) -> State:
-        start = self.image(pooled_vector(features).to(self.image.weight.dtype))
+        shape = (self.image.in_features,)
+        start = self.image(expect("pooled", pooled_vector(features), shape, self.image.weight))
         return start, start
 
     def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
-        lstm = self.lstm
-        weights = (lstm.weight_ih_l0, lstm.weight_hh_l0, lstm.bias_ih_l0, lstm.bias_hh_l0)
+        weights = self.lstm.all_weights[0]  # of input and hidden state, then their biases
         hidden, cell = torch.lstm_cell(self.embedding(tokens), state, *weights)
         return self.out(hidden), (hidden, cell)
 
     def forward(
         self, features: Features, tokens: Int[Tensor, "rows time"]
     ) -> Float[Tensor, "rows time vocab"]:
-        hidden, cell = self.begin(features)
+        hidden, cell = spread(self.begin(features), len(tokens))
         words = self.dropout(self.embedding(shift_right(tokens)))
         outputs, _ = self.lstm(words, (hidden[None], cell[None]))
         return self.out(self.dropout(outputs))

@@ -1,18 +1,20 @@
 """What every captioner can do. Axes: rows (images, or images x samples, flat), time, vocab, regions, dim.
 
     begin(features) -> state                  once per image
-    step(tokens, state) -> logits, state      one word further, for decoding
+    step(tokens, state) -> logits, state      one word further, for decoding; never any dropout
     forward(features, tokens) -> logits       all words at once, for the gradient
 
 The three agree to float tolerance, and tests/models say so. A state is a tuple of tensors whose first
 axis is rows, so any decoder can repeat, reorder and cut it without knowing what is inside.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from caplore.errors import InputError
 
 EOS, BOS = 0, 1  # as caplore.text.vocabulary; models may not import it, tests/test_layers.py compares them
 
@@ -32,6 +34,7 @@ class Features(NamedTuple):
         return len(present)
 
 
+@runtime_checkable  # for those who check shapes at run time
 class Captioner(Protocol):
     """Any encoder-decoder; see the module's docstring."""
 
@@ -44,7 +47,11 @@ class Captioner(Protocol):
     def forward(
         self, features: Features, tokens: Int[Tensor, "rows time"]
     ) -> Float[Tensor, "rows time vocab"]:
-        """Logits of tokens[:, t] given the features and tokens[:, :t]; tokens have no BOS."""
+        """Logits of tokens[:, t] given the features and tokens[:, :t]; tokens have no BOS.
+
+        Several captions of an image may share its row of the features: with k times as many rows of tokens
+        as of features, rows i*k to i*k + k - 1 are captions of image i, and the image is encoded once.
+        """
         ...
 
     def __call__(
@@ -65,6 +72,14 @@ def repeat_features(features: Features, times: int) -> Features:
     return Features(*(None if f is None else f.repeat_interleave(times, dim=0) for f in features))
 
 
+def spread(state: State, rows: int) -> State:
+    """The state of each image, for all the rows of captions it has."""
+    images = len(state[0])
+    if rows % images:
+        raise ValueError(f"{rows} captions cannot be shared out evenly to {images} images")
+    return state if rows == images else repeat_state(state, rows // images)
+
+
 def shift_right(tokens: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
     """What the decoder reads: BOS, then all tokens but the last."""
     return torch.cat([tokens.new_full((len(tokens), 1), BOS), tokens[:, :-1]], dim=1)
@@ -76,3 +91,19 @@ def pooled_vector(features: Features) -> Float[Tensor, "rows pooled_dim"]:
         return features.pooled
     assert features.regions is not None, "features have a pooled vector, regions, or both"
     return features.regions.mean(dim=1)
+
+
+def expect(what: str, features: Tensor | None, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """These features, if they are what the model was built for, in the precision of its weights."""
+    if features is None:
+        raise InputError(
+            f"the model was built for {what} features of shape {list(shape)}, but these have none",
+            fix="give the features of the encoder that the model was trained with",
+        )
+    if tuple(features.shape[1:]) != shape:
+        raise InputError(
+            f"the model was built for {what} features of shape {list(shape)}, "
+            f"but these are {list(features.shape[1:])}",
+            fix="give the features of the encoder that the model was trained with",
+        )
+    return features.to(like.dtype)
