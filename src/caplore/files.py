@@ -78,20 +78,26 @@ def read_text(path: Path, what: str = "file") -> str:
         return Path(path).read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{what} not found: {path}", fix="check the path") from None
-    except (IsADirectoryError, NotADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise InputError(f"{what} cannot be read: {path} ({error.strerror})") from None
     except UnicodeDecodeError as error:
+        wide = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
         raise InputError(
             f"{what} {path} is not UTF-8 (byte {error.start} is 0x{error.object[error.start]:02x})",
-            fix=f"iconv -f latin1 -t utf-8 {path} > fixed, if it is Latin-1",
+            fix=f"iconv -f {'utf-16' if wide else 'latin1'} -t utf-8 {path} > fixed"
+            + ("" if wide else ", if it is Latin-1"),
         ) from None
 
 
 def read_json(path: Path, what: str = "file") -> Any:
     try:
         return json.loads(read_text(path, what))
-    except (json.JSONDecodeError, RecursionError) as error:
-        where = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else "nested too deep"
+    except (ValueError, RecursionError) as error:
+        where = (
+            f"line {error.lineno}: {error.msg}"
+            if isinstance(error, json.JSONDecodeError)
+            else "nested too deep"
+        )
         raise InputError(f"{what} {path} is not valid JSON ({where})") from None
 
 
@@ -102,7 +108,7 @@ def read_jsonl(path: Path, what: str = "file") -> Iterator[tuple[int, dict[str, 
             continue
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{what} {path}, line {number} is not valid JSON ({error})") from None
         if not isinstance(row, dict):
             raise InputError(f"{what} {path}, line {number} is not a JSON object: {line[:80]}")
