@@ -1,0 +1,395 @@
+"""What evaluation wrote, as typed values; and runs that differ only by their seed as one group.
+
+A score is `{"value": number | null, "signature": str, "note": str?}`; null is not computed, the note says why.
+Everything read here may come from another machine or an older version: a wrong field is named with its file.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from caplore.errors import InputError
+from caplore.files import read_json
+
+FORMAT = "caplore-evaluation-1"
+OBJECTIVES = {
+    "xe": "XE",
+    "sll": "SLL",
+    "sll_me": "SLL-ME",
+    "sll_sle": "SLL-SLE",
+    "marginal": "Marginal",
+    "max_at_k": "Max@k",
+}  # in the order tables list them
+NUMBER = (int, float)
+NOT_ASKED = "not asked for in this evaluation"
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number and what made it; `value` None is not computed, and `note` says why."""
+
+    value: float | None
+    signature: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """One way of taking captions from the model, and the scores of what it gave."""
+
+    settings: dict[str, Any]
+    scores: dict[str, Score]
+
+
+@dataclass(frozen=True)
+class Caption:
+    """One caption of a set; `correct` None is not known (real data)."""
+
+    text: str
+    logprob: float | None = None
+    cider_d: float | None = None
+    correct: bool | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """One input with what each decoder said about it."""
+
+    id: str
+    file: str | None
+    references: tuple[str, ...]
+    sets: dict[str, tuple[Caption, ...]]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Share of the probability of Y that its `ranks[i]` most probable captions hold, mean over inputs."""
+
+    ranks: tuple[float, ...]
+    mass: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Figures against the complete set Y of correct captions: made worlds only."""
+
+    inputs: int
+    scores: dict[str, Score]
+    peak: Peak | None
+
+
+@dataclass(frozen=True)
+class DatasetId:
+    """Which data the numbers are about; two results are comparable where these are equal."""
+
+    name: str
+    version: str
+    media: str
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """One `results/<split>.json`."""
+
+    where: str
+    name: str
+    path: str
+    recipe: str
+    objective: str
+    model: str
+    seed: int
+    dataset: DatasetId
+    encoder: str
+    commit: str
+    split: str
+    inputs: int
+    references: float
+    decoders: dict[str, Decoder]
+    exact: Exact | None
+    examples: tuple[Example, ...]
+    knobs: tuple[tuple[str, str], ...] = field(default=())
+    """The run's settings apart from seed and paths, where its run.json is at hand."""
+
+    def score(self, part: str, key: str) -> Score:
+        """The score `key` of a decoder, or of "exact"; absent is not computed."""
+        if part == "exact":
+            scores = {} if self.exact is None else self.exact.scores
+        else:
+            scores = self.decoders[part].scores if part in self.decoders else {}
+        return scores.get(key, Score(None, note=NOT_ASKED))
+
+
+def read_result(path: Path) -> Result:
+    return parse_result(read_json(path, "result"), str(path))
+
+
+def parse_result(value: Any, where: str) -> Result:
+    """A result from its JSON; `where` is what messages call it."""
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise InputError(
+            f"{where} is not a result of the format {FORMAT}", fix="caplore evaluate RUN writes one"
+        )
+    run, data = _get(value, "run", dict, where), f"{where}: run"
+    return Result(
+        where=where,
+        name=str(_get(run, "name", str, data)),
+        path=str(run.get("path") or ""),
+        recipe=str(run.get("recipe") or ""),
+        objective=_get(run, "objective", str, data),
+        model=_get(run, "model", str, data),
+        seed=_get(run, "seed", int, data),
+        dataset=_dataset(_get(run, "dataset", dict, data), f"{data}.dataset"),
+        encoder=str(run.get("encoder") or ""),
+        commit=str(run.get("commit") or ""),
+        split=_get(value, "split", str, where),
+        inputs=_get(value, "inputs", int, where),
+        references=_get(value, "references", NUMBER, where),
+        decoders={
+            name: _decoder(decoder, f"{where}: decoders.{name}")
+            for name, decoder in _get(value, "decoders", dict, where).items()
+        },
+        exact=None if value.get("exact") is None else _exact(value["exact"], f"{where}: exact"),
+        examples=tuple(
+            _example(example, f"{where}: examples[{i}]")
+            for i, example in enumerate(value.get("examples") or ())
+        ),
+    )
+
+
+def _get(record: Any, key: str, kind: Any, where: str) -> Any:
+    """record[key], which has to be there and of this kind."""
+    if not isinstance(record, dict) or key not in record:
+        raise InputError(f"{where} has no {key!r}", fix="evaluate the run again: caplore evaluate RUN")
+    value = record[key]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        kinds = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+        raise InputError(f"{where}: {key!r} is {value!r:.60}, not {kinds}", fix="evaluate the run again")
+    return value
+
+
+def _number(record: dict[str, Any], key: str, where: str) -> float | None:
+    """A finite number or None; JSON has no nan, but Python's reader would let one in."""
+    if record.get(key) is None:
+        return None
+    value = float(_get(record, key, NUMBER, where))
+    if not math.isfinite(value):
+        raise InputError(f"{where}: {key!r} is {value}, which is not a number that can be reported")
+    return value
+
+
+def _dataset(record: dict[str, Any], where: str) -> DatasetId:
+    return DatasetId(
+        _get(record, "name", str, where),
+        str(record.get("version") or ""),
+        str(record.get("media") or "none"),
+        str(record.get("checksum") or ""),
+    )
+
+
+def _scores(record: dict[str, Any], where: str) -> dict[str, Score]:
+    found = {}
+    for key, score in _get(record, "scores", dict, where).items():
+        here = f"{where}.scores.{key}"
+        if not isinstance(score, dict) or "value" not in score:
+            raise InputError(f"{here} is not a score: it has no 'value'", fix="evaluate the run again")
+        note = str(score.get("note") or "")
+        found[key] = Score(_number(score, "value", here), str(score.get("signature") or ""), note)
+    return found
+
+
+def _decoder(record: Any, where: str) -> Decoder:
+    return Decoder(_get(record, "settings", dict, where), _scores(record, where))
+
+
+def _exact(record: Any, where: str) -> Exact:
+    peak = record.get("peak") if isinstance(record, dict) else None
+    return Exact(
+        _get(record, "inputs", int, where),
+        _scores(record, where),
+        None if peak is None else _peak(peak, f"{where}.peak"),
+    )
+
+
+def _peak(record: Any, where: str) -> Peak:
+    ranks, mass = _get(record, "ranks", list, where), _get(record, "mass", list, where)
+    if (
+        not ranks
+        or len(ranks) != len(mass)
+        or not all(isinstance(v, NUMBER) and math.isfinite(v) for v in [*ranks, *mass])
+    ):
+        raise InputError(f"{where}: ranks and mass are not two lists of numbers of one length")
+    if any(rank < 1 for rank in ranks) or list(ranks) != sorted(ranks):
+        raise InputError(f"{where}: ranks do not go up from 1")
+    return Peak(tuple(ranks), tuple(mass))
+
+
+def _example(record: Any, where: str) -> Example:
+    sets = _get(record, "sets", dict, where)
+    file = record.get("file")
+    return Example(
+        str(record.get("id", "")),
+        file if isinstance(file, str) else None,
+        tuple(str(r) for r in record.get("references") or ()),
+        {
+            name: tuple(_caption(c, f"{where}.sets.{name}") for c in captions)
+            for name, captions in sets.items()
+        },
+    )
+
+
+def _caption(record: Any, where: str) -> Caption:
+    text = _get(record, "caption", str, where)
+    correct = record.get("correct")
+    return Caption(
+        text,
+        _number(record, "logprob", where),
+        _number(record, "cider_d", where),
+        correct if isinstance(correct, bool) else None,
+    )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One score over the seeds of a group: mean, sample standard deviation, and why there is none."""
+
+    mean: float | None
+    spread: float | None
+    seeds: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ only by their seed."""
+
+    label: str
+    detail: str
+    results: tuple[Result, ...]
+
+    @property
+    def objective(self) -> str:
+        return self.results[0].objective
+
+    @property
+    def model(self) -> str:
+        return self.results[0].model
+
+    @property
+    def title(self) -> str:
+        return f"{self.label} · {self.detail}" if self.detail else self.label
+
+    def values(self, part: str, key: str) -> list[float]:
+        return [v for r in self.results if (v := r.score(part, key).value) is not None]
+
+    def summary(self, part: str, key: str) -> Summary:
+        values = self.values(part, key)
+        missing = [r.score(part, key).note for r in self.results if r.score(part, key).value is None]
+        notes = tuple(dict.fromkeys(note or "no reason given" for note in missing))
+        return Summary(
+            fmean(values) if values else None,
+            stdev(values) if len(values) > 1 else None,
+            len(values),
+            notes,
+        )
+
+
+def group(results: Sequence[Result]) -> list[Group]:
+    """Results that differ by seed alone become one group; models in order of appearance, objectives as listed.
+
+    Two results of one kind and one seed (a copy, or a knob that was not recorded) stand alone, each under its
+    name: counting them as two seeds would make the spread smaller than it is.
+    """
+    kinds: dict[tuple[Any, ...], list[Result]] = {}
+    for result in results:
+        kinds.setdefault(
+            (result.recipe, result.objective, result.model, result.encoder, result.knobs), []
+        ).append(result)
+    families = [family for kind in kinds.values() for family in _distinct_seeds(kind)]
+    models = list(dict.fromkeys(r.model for r in results))
+    objectives = list(dict.fromkeys([*OBJECTIVES, *(r.objective for r in results)]))
+    families.sort(key=lambda f: (models.index(f[0].model), objectives.index(f[0].objective)))
+    return _labelled(families)
+
+
+def _distinct_seeds(kind: list[Result]) -> Iterator[list[Result]]:
+    if len({r.seed for r in kind}) == len(kind):
+        yield sorted(kind, key=lambda r: r.seed)
+    else:
+        yield from ([r] for r in kind)
+
+
+def _labelled(families: Sequence[list[Result]]) -> list[Group]:
+    """Each family under its objective's name, and beside it the least that tells it from the others."""
+    several_models = len({f[0].model for f in families}) > 1
+    groups = []
+    for family in families:
+        one = family[0]
+        rivals = [f[0] for f in families if f[0].objective == one.objective and f[0].model == one.model]
+        detail = [one.model] if several_models else []
+        if len(rivals) > 1:
+            detail.append(_difference(one, rivals))
+        groups.append(Group(objective_label(one.objective), ", ".join(detail), tuple(family)))
+    return groups
+
+
+def _difference(one: Result, rivals: Sequence[Result]) -> str:
+    """What tells a result from others of its objective and model: recipe, encoder, knobs, or its name."""
+    ways = ((r.recipe, r.encoder, _own_knobs(r, rivals)) for r in rivals)
+    telling = [len(set(column)) == len(rivals) for column in zip(*ways, strict=True)]
+    for tells, text in zip(telling, (one.recipe, one.encoder, _own_knobs(one, rivals)), strict=True):
+        if tells and text:
+            return text
+    return one.name
+
+
+def _own_knobs(one: Result, rivals: Sequence[Result]) -> str:
+    """The knobs in which rivals differ, as this one has them: `alpha 0.5`."""
+    every = [dict(r.knobs) for r in rivals]
+    mine = dict(one.knobs)
+    names = [name for name in mine if len({knobs.get(name) for knobs in every}) > 1]
+    return ", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {mine[name]}" for name in names)
+
+
+def objective_label(name: str) -> str:
+    return OBJECTIVES.get(name, name.upper().replace("_", "-"))
+
+
+def require_comparable(results: Sequence[Result]) -> None:
+    """One table is about one data set, one split and the same inputs; anything else is refused."""
+    if not results:
+        raise InputError("there are no results to report", fix="name at least one run folder")
+    _require_same(
+        results, "data sets", lambda r: _dataset_text(r.dataset), "report them one data set at a time"
+    )
+    _require_same(results, "splits", lambda r: r.split, "name one with --split, or evaluate the others on it")
+    _require_same(
+        results,
+        "numbers of inputs",
+        lambda r: f"{r.inputs} inputs",
+        "evaluate them all on the same inputs: caplore evaluate RUN",
+    )
+
+
+def _dataset_text(dataset: DatasetId) -> str:
+    checksum = f", captions {dataset.checksum[:8]}" if dataset.checksum else ""
+    return f"{dataset.name} (version {dataset.version}{checksum})"
+
+
+def _require_same(results: Iterable[Result], what: str, key: Any, fix: str) -> None:
+    found: dict[str, list[str]] = {}
+    for result in results:
+        found.setdefault(key(result), []).append(result.path or result.name)
+    if len(found) > 1:
+        listing = "; ".join(f"{value}: {_first(names)}" for value, names in found.items())
+        raise InputError(
+            f"these runs have different {what} and cannot stand in one table: {listing}", fix=fix
+        )
+
+
+def _first(names: Sequence[str], limit: int = 3) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
