@@ -1,11 +1,12 @@
-"""CIDEr-D on ids, as coco-caption computes it (Vedantam, Zitnick and Parikh, CVPR 2015).
+"""CIDEr and CIDEr-D on ids (Vedantam, Zitnick and Parikh, CVPR 2015), as coco-caption computes them.
 
 For caption c and reference r, with tf an n-gram's raw count and idf = log(images) - log(max(1, df)),
 
-    sim_n(c, r) = exp(-(l_c - l_r)^2 / 2 sigma^2)  sum_g min(tf_c, tf_r) tf_r idf^2 / (|c|_n |r|_n)
-    CIDEr-D(c)  = 10 * mean over references r, mean over n = 1..4, of sim_n(c, r)
+    CIDEr:    sim_n(c, r) = sum_g tf_c tf_r idf^2 / (|c|_n |r|_n)
+    CIDEr-D:  sim_n(c, r) = sum_g min(tf_c, tf_r) tf_r idf^2 / (|c|_n |r|_n) * exp(-(l_c - l_r)^2 / 2 sigma^2)
 
-where |c|_n is the length of the vector tf * idf and l counts bigrams, as the reference code does.
+where |c|_n is the length of the vector tf * idf and l counts bigrams, as the reference code does. The score is
+10 times the mean over n = 1..4 and over the references. coco-caption's "CIDEr" is CIDEr-D.
 """
 
 import math
@@ -16,18 +17,27 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from caplore.metrics.ngrams import DocumentFrequencies, Ngrams, RowCounts, ngrams
+from caplore.metrics.ngrams import ORDERS, DocumentFrequencies, Ngrams, RowCounts, ngrams
+from caplore.metrics.signature import signature
 
+SCALE = 10.0
 _ELEMENTS = 2**24  # at most about this many numbers in one intermediate tensor
+
+
+class Terms(NamedTuple):
+    """Captions as tf-idf vectors."""
+
+    grams: Ngrams
+    squared_idf: Float[Tensor, "*rows orders time"]  # 0 where there is no n-gram
 
 
 class References(NamedTuple):
     """Everything about references that does not depend on the captions they are compared with."""
 
     counts: RowCounts
-    inverse_norms: Float[Tensor, "images refs orders"]  # 0 where the norm is 0, and for a reference not there
+    inverse_norms: Float[Tensor, "images refs orders"]  # 0 where the norm is 0
     bigrams: Float[Tensor, "images refs"]
-    share: Float[Tensor, "images refs"]  # 1 / references of the image, 0 for a reference not there
+    share: Float[Tensor, "images refs"]  # 1 / references of the image, 0 for a reference that is not there
 
 
 @dataclass(frozen=True)
@@ -41,70 +51,152 @@ class CiderD:
     def prepare(
         self, refs: Int[Tensor, "images refs time"], there: Bool[Tensor, "images refs"]
     ) -> References:
-        grams = ngrams(refs, count_eos=self.df.count_eos, there=there)
-        norms = self._norms(grams, self._squared_idf(grams.keys))
-        return References(
-            counts=RowCounts.of(grams.keys),
-            inverse_norms=_inverse(norms),
-            bigrams=_bigrams(grams, self.dtype),
-            share=there.to(self.dtype) / there.sum(-1, keepdim=True).clamp(min=1),
-        )
+        return _prepare(self.df, refs, there, self.dtype)
 
     def score(
         self, captions: Int[Tensor, "images samples time"], references: References
     ) -> Float[Tensor, "images samples"]:
         """The score of each caption against its image's references, 0 .. 10; 0 where there are none."""
-        images, samples, time = captions.shape
-        refs = references.share.shape[1]
-        chunk = max(1, _ELEMENTS // max(1, samples * 4 * time * refs))
-        if images <= chunk:
-            return self._score(captions, references)
-        parts = [
-            self._score(captions[i : i + chunk], _cut(references, slice(i, i + chunk)))
-            for i in range(0, images, chunk)
-        ]
-        return torch.cat(parts)
+        return _mean_over_references(self.similarity(captions, references), references)
 
-    def _score(self, captions: Tensor, references: References) -> Tensor:
-        images, samples, _ = captions.shape
-        grams = ngrams(captions, count_eos=self.df.count_eos)
-        squared_idf = self._squared_idf(grams.keys)
-        inverse_norms = _inverse(self._norms(grams, squared_idf))  # [images, samples, orders]
-        tf = grams.counts.to(self.dtype)
-        in_refs = references.counts.at(grams.keys.flatten(1)).view(*grams.keys.shape, -1).to(self.dtype)
-        # An n-gram that stands tf times is met tf times, so each meeting counts 1 / tf.
-        weight = squared_idf / tf.clamp(min=1)
-        met = torch.minimum(in_refs, tf.unsqueeze(-1)) * in_refs
-        dots = (met * weight.unsqueeze(-1)).sum(3)  # [images, samples, orders, refs]
-        cosines = dots * inverse_norms.unsqueeze(-1) * references.inverse_norms.transpose(1, 2).unsqueeze(1)
-        apart = _bigrams(grams, self.dtype).unsqueeze(2) - references.bigrams.unsqueeze(1)
-        close = torch.exp(apart.square() * (-0.5 / self.sigma**2)) * references.share.unsqueeze(1)
-        return 10 * (cosines.mean(2) * close).sum(-1).view(images, samples)
-
-    def _squared_idf(self, keys: Int[Tensor, "*rows orders time"]) -> Float[Tensor, "*rows orders time"]:
-        frequency = self.df.lookup(keys).clamp(min=1).to(self.dtype)
-        return (math.log(max(1, self.df.images)) - frequency.log()).square() * (keys != 0)
-
-    def _norms(self, grams: Ngrams, squared_idf: Tensor) -> Tensor:
-        """sum over distinct n-grams of (tf idf)^2 = sum over positions of tf idf^2."""
-        return (grams.counts * squared_idf).sum(-1).sqrt()
+    def similarity(
+        self, captions: Int[Tensor, "images samples time"], references: References
+    ) -> Float[Tensor, "images samples refs"]:
+        """The score of each caption against each single reference; 0 for one that is not there."""
+        return _in_chunks(self.df, captions, references, self.sigma, self.dtype)
 
     @property
     def signature(self) -> str:
-        end = "yes" if self.df.count_eos else "no"
-        return (
-            f"CIDEr-D|n:4|sigma:{self.sigma:g}|df:{self.df.digest}|images:{self.df.images}|eos:{end}|scale:10"
+        return signature("CIDEr-D", n=ORDERS, sigma=self.sigma, **_settings(self.df))
+
+
+@dataclass(frozen=True)
+class Cider:
+    """CIDEr as first defined: a plain cosine, neither clipped nor punished for length."""
+
+    df: DocumentFrequencies
+    dtype: torch.dtype = torch.float32
+
+    def prepare(
+        self, refs: Int[Tensor, "images refs time"], there: Bool[Tensor, "images refs"]
+    ) -> References:
+        return _prepare(self.df, refs, there, self.dtype)
+
+    def score(
+        self, captions: Int[Tensor, "images samples time"], references: References
+    ) -> Float[Tensor, "images samples"]:
+        """The score of each caption against its image's references, 0 .. 10; 0 where there are none."""
+        return _mean_over_references(self.similarity(captions, references), references)
+
+    def similarity(
+        self, captions: Int[Tensor, "images samples time"], references: References
+    ) -> Float[Tensor, "images samples refs"]:
+        """The score of each caption against each single reference; 0 for one that is not there."""
+        return _in_chunks(self.df, captions, references, None, self.dtype)
+
+    @property
+    def signature(self) -> str:
+        return signature("CIDEr", n=ORDERS, **_settings(self.df))
+
+
+def _settings(df: DocumentFrequencies) -> dict[str, object]:
+    return {"df": df.digest, "images": df.images, "eos": df.count_eos, "scale": SCALE}
+
+
+def terms(
+    grams: Ngrams, frequencies: Int[Tensor, "*rows orders time"], images: int, dtype: torch.dtype
+) -> Terms:
+    """Weigh n-grams by how rare they are among `images` images."""
+    idf = math.log(max(1, images)) - frequencies.clamp(min=1).to(dtype).log()
+    return Terms(grams, idf.square() * (grams.keys != 0))
+
+
+def prepare_terms(
+    captions: Terms, there: Bool[Tensor, "images refs"], counts: RowCounts | None = None
+) -> References:
+    """References, from their vectors; `counts` where they are at hand."""
+    dtype = captions.squared_idf.dtype
+    return References(
+        counts=RowCounts.of(captions.grams.keys) if counts is None else counts,
+        inverse_norms=_inverse_norms(captions),
+        bigrams=_bigrams(captions),
+        share=there.to(dtype) / there.sum(-1, keepdim=True).clamp(min=1),
+    )
+
+
+def compare(
+    captions: Terms, references: References, sigma: float | None
+) -> Float[Tensor, "images samples refs"]:
+    """Each caption with each reference of its image: CIDEr-D with this sigma, CIDEr without one. 0 .. 10."""
+    squared_idf, tf = captions.squared_idf, captions.grams.counts.to(captions.squared_idf.dtype)
+    met = references.counts.at(captions.grams.keys).transpose(3, 4)  # [images, samples, orders, refs, time]
+    met = met.contiguous().to(squared_idf.dtype)
+    if sigma is None:
+        weighed = met.mul_(squared_idf.unsqueeze(3))
+    else:  # an n-gram that stands tf times is met tf times, so each meeting counts 1 / tf
+        weighed = (
+            torch.minimum(met, tf.unsqueeze(3)).mul_(met).mul_((squared_idf / tf.clamp(min=1)).unsqueeze(3))
         )
+    dots = weighed.sum(-1).mul_(_inverse_norms(captions).unsqueeze(-1))
+    cosines = dots.mul_(
+        references.inverse_norms.transpose(1, 2).unsqueeze(1)
+    )  # [images, samples, orders, refs]
+    likeness = cosines.mean(2).mul_(SCALE * (references.share > 0).unsqueeze(1))
+    if sigma is None:
+        return likeness
+    apart = _bigrams(captions).unsqueeze(2) - references.bigrams.unsqueeze(1)
+    return likeness * torch.exp(apart.square() * (-0.5 / sigma**2))
 
 
-def _inverse(norms: Tensor) -> Tensor:
-    return torch.where(norms > 0, 1 / norms.clamp(min=1e-30), 0)
+def _prepare(df: DocumentFrequencies, refs: Tensor, there: Tensor, dtype: torch.dtype) -> References:
+    def part(some: slice) -> References:
+        grams = ngrams(refs[some], count_eos=df.count_eos, there=there[some])
+        return prepare_terms(terms(grams, df.lookup(grams.keys), df.images, dtype), there[some])
+
+    images, rows, time = refs.shape
+    return _join([part(some) for some in _slices(images, rows * ORDERS * time * max(rows, time))])
 
 
-def _bigrams(grams: Ngrams, dtype: torch.dtype) -> Tensor:
-    return (grams.lengths - 1).clamp(min=0).to(dtype)
+def _in_chunks(
+    df: DocumentFrequencies, captions: Tensor, references: References, sigma: float | None, dtype: torch.dtype
+) -> Tensor:
+    def part(some: slice) -> Tensor:
+        grams = ngrams(captions[some], count_eos=df.count_eos)
+        weighed = terms(grams, df.lookup(grams.keys), df.images, dtype)
+        return compare(weighed, cut_references(references, some), sigma)
+
+    images, samples, time = captions.shape
+    refs = references.share.shape[1]
+    return torch.cat([part(some) for some in _slices(images, samples * ORDERS * time * max(refs, time))])
 
 
-def _cut(references: References, some: slice) -> References:
+def _slices(images: int, elements: int) -> list[slice]:
+    """Cut the images so that a part of that many elements an image stays below the limit; at least one part."""
+    size = max(1, _ELEMENTS // max(1, elements))
+    return [slice(i, i + size) for i in range(0, max(1, images), size)]
+
+
+def _mean_over_references(similarity: Tensor, references: References) -> Tensor:
+    return (similarity * references.share.unsqueeze(1)).sum(-1)
+
+
+def _inverse_norms(captions: Terms) -> Float[Tensor, "*rows orders"]:
+    """1 / |c|_n, 0 for the empty vector: the sum over n-grams of (tf idf)^2 is that over positions of tf idf^2."""
+    norms = (captions.grams.counts * captions.squared_idf).sum(-1).sqrt()
+    return torch.where(norms > 0, 1 / norms, 0)
+
+
+def _bigrams(captions: Terms) -> Float[Tensor, "*rows"]:
+    return (captions.grams.lengths - 1).clamp(min=0).to(captions.squared_idf.dtype)
+
+
+def cut_references(references: References, some: slice) -> References:
     counts, *rest = references
     return References(RowCounts(*(t[some] for t in counts)), *(t[some] for t in rest))
+
+
+def _join(parts: list[References]) -> References:
+    if len(parts) == 1:
+        return parts[0]
+    counts = RowCounts(*(torch.cat(both) for both in zip(*(p.counts for p in parts), strict=True)))
+    return References(counts, *(torch.cat(all_) for all_ in zip(*(p[1:] for p in parts), strict=True)))

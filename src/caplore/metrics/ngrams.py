@@ -2,20 +2,23 @@
 
 A caption is a row of ids, `w1 .. wn 0 0 0` (caplore.text.vocabulary). An n-gram of up to four words is one
 int64: sixteen bits a word, id + 1, so different n-grams have different keys whatever their order, and 0 means
-"no n-gram here". That is exact for ids below 65,535; text with more words is renumbered part by part.
+"no n-gram here". That is exact for ids below 65,535; text with more words is renumbered part by part
+(`caplore.metrics.scores`), and document frequencies of such text rank its pairs of words first.
 
 Nothing in here that scoring uses waits for the device or has a shape that depends on data, so it can stand in
 a CUDA graph. Axes: images, rows (captions of an image: samples or refs), orders (n = 1 .. 4), time (where an
 n-gram starts).
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from caplore.files import digest_of
 from caplore.text.vocabulary import EOS
@@ -27,6 +30,9 @@ MOST_WORDS = 2**BITS - 1  # ids must be below this: digit 0 is "no word"
 _COMPARED = 64  # rows up to this long are counted by comparing all positions, longer ones by sorting
 _SLOTS_PER_KEY = 2.5  # two-choice hashing finds a place for every key while this is well above 2
 _LOW31 = 2**31 - 1
+_ELEMENTS = 2**24  # at most about this many numbers in one intermediate tensor
+
+Captions = tuple[Int[Tensor, "images refs time"], Bool[Tensor, "images refs"]]
 
 
 def caption_lengths(tokens: Int[Tensor, "*rows time"], count_eos: bool) -> Int[Tensor, "*rows"]:
@@ -50,19 +56,27 @@ def ngrams(
     lengths = caption_lengths(tokens, count_eos)
     if there is not None:
         lengths = lengths * there
-    time = tokens.shape[-1]
-    start = torch.arange(time, device=tokens.device)
-    keys = _keys(tokens, start, lengths)
+    keys = _packed_keys(_digits(tokens, lengths))
     return Ngrams(keys, occurrences(keys), lengths)
 
 
-def _keys(tokens: Tensor, start: Tensor, lengths: Tensor) -> Int[Tensor, "*rows orders time"]:
-    digits = (tokens.long() + 1) * (start < lengths.unsqueeze(-1))
+def _digits(tokens: Tensor, lengths: Tensor) -> Int[Tensor, "*rows time"]:
+    """id + 1 of the caption's own tokens, 0 of what follows."""
+    start = torch.arange(tokens.shape[-1], device=tokens.device)
+    return (tokens.long() + 1) * (start < lengths.unsqueeze(-1))
+
+
+def _packed_keys(digits: Int[Tensor, "*rows time"]) -> Int[Tensor, "*rows orders time"]:
     keys = [digits]
     for _ in range(1, ORDERS):
-        digits = torch.nn.functional.pad(digits[..., 1:], (0, 1))
+        digits = _later(digits, 1)
         keys.append(((keys[-1] << BITS) + digits) * (digits != 0))
     return torch.stack(keys, -2)
+
+
+def _later(values: Int[Tensor, "*rows time"], steps: int) -> Int[Tensor, "*rows time"]:
+    """What stands `steps` further on; 0 beyond the end."""
+    return pad(values[..., steps:], (0, min(steps, values.shape[-1])))
 
 
 def occurrences(keys: Int[Tensor, "*rows time"]) -> Int[Tensor, "*rows time"]:
@@ -71,22 +85,23 @@ def occurrences(keys: Int[Tensor, "*rows time"]) -> Int[Tensor, "*rows time"]:
         counts = (keys.unsqueeze(-1) == keys.unsqueeze(-2)).sum(-1)
     else:
         found, order = keys.sort(-1)
-        counts = torch.zeros_like(keys).scatter(-1, order, _run_lengths(found))
+        starts = run_starts(found)
+        in_run = torch.zeros_like(found).scatter_add(-1, starts, torch.ones_like(found))
+        counts = torch.zeros_like(keys).scatter(-1, order, in_run.gather(-1, starts))
     return counts * (keys != 0)
 
 
-def _run_starts(found: Int[Tensor, "*rows time"]) -> Int[Tensor, "*rows time"]:
+def run_starts(found: Int[Tensor, "*rows time"]) -> Int[Tensor, "*rows time"]:
     """Of each place in sorted rows, the place where its run of equal values begins."""
     place = torch.arange(found.shape[-1], device=found.device)
-    begins = torch.ones_like(found, dtype=torch.bool)
-    begins[..., 1:] = found[..., 1:] != found[..., :-1]
-    return (place * begins).cummax(-1).values
+    return (place * is_first(found)).cummax(-1).values
 
 
-def _run_lengths(found: Int[Tensor, "*rows time"]) -> Int[Tensor, "*rows time"]:
-    starts = _run_starts(found)
-    lengths = torch.zeros_like(found).scatter_add(-1, starts, torch.ones_like(found))
-    return lengths.gather(-1, starts)
+def is_first(found: Int[Tensor, "*rows time"]) -> Bool[Tensor, "*rows time"]:
+    """Whether a place in sorted rows is the first of its run of equal values."""
+    first = torch.ones_like(found, dtype=torch.bool)
+    first[..., 1:] = found[..., 1:] != found[..., :-1]
+    return first
 
 
 class RowCounts(NamedTuple):
@@ -102,29 +117,31 @@ class RowCounts(NamedTuple):
         row = order // (orders * time)
         dtype = torch.uint8 if time < 256 else torch.int32  # small: this is the largest tensor of all
         counts = torch.zeros(images, found.shape[1] * rows, dtype=dtype, device=keys.device)
-        counts.scatter_add_(1, _run_starts(found) * rows + row, torch.ones_like(row, dtype=dtype))
+        counts.scatter_add_(1, run_starts(found) * rows + row, torch.ones_like(row, dtype=dtype))
         return cls(found, counts.view(images, -1, rows))
 
-    def at(self, keys: Int[Tensor, "images asked"]) -> Int[Tensor, "images asked rows"]:
+    def at(self, keys: Int[Tensor, "images ..."]) -> Int[Tensor, "images ... rows"]:
         """The count of each key in each row; anything at all where the key is 0."""
-        place = torch.searchsorted(self.keys, keys).clamp_(max=self.keys.shape[1] - 1)
-        hit = self.keys.gather(1, place) == keys
         images, table, rows = self.counts.shape
-        base = torch.arange(images, device=keys.device).unsqueeze(1) * table
-        flat = self.counts.reshape(images * table, rows).index_select(0, (place + base).reshape(-1))
-        return flat.view(images, -1, rows) * hit.unsqueeze(-1)
+        asked = keys.reshape(images, -1)
+        place = torch.searchsorted(self.keys, asked).clamp_(max=table - 1)
+        hit = self.keys.gather(1, place) == asked
+        place += torch.arange(images, device=keys.device).unsqueeze(1) * table
+        found = self.counts.reshape(images * table, rows).index_select(0, place.reshape(-1))
+        return (found * hit.reshape(-1, 1)).view(*keys.shape, rows)
 
 
 @dataclass(frozen=True, eq=False)
 class DocumentFrequencies:
     """In the references of how many images an n-gram stands, for every n-gram of a corpus.
 
-    A static hash table with two places per key (cuckoo hashing), so a lookup is two reads whatever the size:
-    on a CPU that is several times faster than a search in sorted keys, which misses the cache at every step.
+    A static hash table with two places per key (cuckoo hashing), so a lookup is at most two reads whatever the
+    size; a search in sorted keys misses the cache at every step and takes four times as long (docs/metrics.md).
     """
 
     table_keys: Int[Tensor, " slots"]
     table_counts: Int[Tensor, " slots"]
+    pairs: Int[Tensor, " pairs"] | None  # sorted, where there are too many words for packed keys
     seed: int
     images: int
     count_eos: bool
@@ -139,31 +156,58 @@ class DocumentFrequencies:
         vocab: int,
         count_eos: bool = True,
     ) -> "DocumentFrequencies":
-        """Count on the device of `refs`. `there` marks real references; rows of padding are not captions."""
-        if vocab > MOST_WORDS:
-            raise ValueError(f"keys are exact for up to {MOST_WORDS} words, this vocabulary has {vocab}")
-        if there is None:
-            there = torch.ones(refs.shape[:2], dtype=torch.bool, device=refs.device)
-        keys, counts = _count_images(refs, there, count_eos)
-        table_keys, table_counts, seed = _place(keys, counts)
-        return cls(table_keys, table_counts, seed, len(refs), count_eos, vocab)
+        """Count on the device of `refs`; `there` marks real references among rows of padding."""
+        real = torch.ones(refs.shape[:2], dtype=torch.bool, device=refs.device) if there is None else there
+        size = max(1, _ELEMENTS // max(1, refs.shape[1] * refs.shape[2] * ORDERS))
+
+        def chunks() -> Iterator[Captions]:
+            return zip(refs.split(size), real.split(size), strict=True)
+
+        return cls.from_chunks(chunks, vocab=vocab, count_eos=count_eos)
+
+    @classmethod
+    def from_chunks(
+        cls, chunks: Callable[[], Iterable[Captions]], *, vocab: int, count_eos: bool
+    ) -> "DocumentFrequencies":
+        """The same for references that come in parts; `chunks` is called twice if the vocabulary is large."""
+        pairs = None if vocab < MOST_WORDS else _all_pairs(chunks(), count_eos)
+        images, tally = 0, Tally()
+        for refs, there in chunks():
+            images += len(refs)
+            digits = _digits(refs, caption_lengths(refs, count_eos) * there)
+            keys = (_packed_keys(digits) if pairs is None else _ranked_keys(digits, pairs)).flatten(1)
+            found = keys.sort(-1).values
+            tally.add(found[is_first(found) & (found != 0)])  # an n-gram counts once per image
+        table_keys, table_counts, seed = _place(*tally.total())
+        return cls(table_keys, table_counts, pairs, seed, images, count_eos, vocab)
 
     def lookup(self, keys: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
         """The number of images of each key; 0 for a key that is not there, and for the key 0."""
-        flat = keys.reshape(-1)
-        first, second = _slots(flat, self.seed, len(self.table_keys))
-        found = _value_at(self, first, flat) + _value_at(self, second, flat) * (first != second)
-        return found.view(keys.shape)
+        asked = keys.reshape(-1)
+        first, second = _slots(asked, self.seed, len(self.table_keys))
+        slot = torch.where(self.table_keys.index_select(0, first) == asked, first, second)
+        hit = self.table_keys.index_select(0, slot) == asked
+        return (self.table_counts.index_select(0, slot) * hit).view(keys.shape)
+
+    def of(
+        self, tokens: Int[Tensor, "*rows time"], lengths: Int[Tensor, "*rows"]
+    ) -> Int[Tensor, "*rows orders time"]:
+        """The frequencies of all n-grams of captions, which may have ids of words that the corpus has not."""
+        digits = _digits(tokens.clamp(max=self.vocab), lengths)
+        return self.lookup(_packed_keys(digits) if self.pairs is None else _ranked_keys(digits, self.pairs))
 
     def to(self, device: torch.device | str) -> "DocumentFrequencies":
-        return DocumentFrequencies(
-            self.table_keys.to(device),
-            self.table_counts.to(device),
-            self.seed,
-            self.images,
-            self.count_eos,
-            self.vocab,
+        return replace(
+            self,
+            table_keys=self.table_keys.to(device),
+            table_counts=self.table_counts.to(device),
+            pairs=None if self.pairs is None else self.pairs.to(device),
         )
+
+    @property
+    def bytes(self) -> int:
+        tensors = [self.table_keys, self.table_counts] + ([] if self.pairs is None else [self.pairs])
+        return sum(t.numel() * t.element_size() for t in tensors)
 
     @cached_property
     def digest(self) -> str:
@@ -171,32 +215,74 @@ class DocumentFrequencies:
         used = self.table_counts > 0
         keys, order = self.table_keys[used].sort()
         counts = self.table_counts[used][order]
-        parts = [t.cpu().numpy().tobytes() for t in (keys, counts)]
-        return digest_of(f"{self.images} {self.count_eos}", *parts)
+        parts = [keys, counts] + ([] if self.pairs is None else [self.pairs])
+        return digest_of(f"{self.images} {self.count_eos}", *(t.cpu().numpy().tobytes() for t in parts))
 
 
-def _value_at(df: DocumentFrequencies, slots: Tensor, keys: Tensor) -> Tensor:
-    return df.table_counts.index_select(0, slots) * (df.table_keys.index_select(0, slots) == keys)
+class Tally:
+    """Counts of keys that come in parts. Parts are merged when they outgrow what is merged: bounded memory."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Tensor, Tensor]] = []
+        self._merged = 0
+        self._waiting = 0
+
+    def add(self, keys: Int[Tensor, " any"]) -> None:
+        self._parts.append(_runs(keys.sort().values, None))
+        self._waiting += len(self._parts[-1][0])
+        if self._waiting > max(self._merged, 2**22):
+            self.total()
+
+    def total(self) -> tuple[Int[Tensor, " keys"], Int[Tensor, " keys"]]:
+        """The distinct keys in order, and how often each was added."""
+        if not self._parts:
+            return torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.int32)
+        if len(self._parts) > 1:
+            keys, order = torch.cat([k for k, _ in self._parts]).sort()
+            counts = torch.cat([c for _, c in self._parts])[order]
+            self._parts = [_runs(keys, counts)]
+        self._merged, self._waiting = len(self._parts[0][0]), 0
+        return self._parts[0]
 
 
-def _count_images(refs: Tensor, there: Tensor, count_eos: bool) -> tuple[Tensor, Tensor]:
-    """Sorted distinct keys and in how many images each stands; in chunks, to bound memory."""
-    chunk = max(1, 2**22 // max(1, refs.shape[1] * refs.shape[2]))
-    parts = []
-    for begin in range(0, len(refs), chunk):
-        some = slice(begin, begin + chunk)
-        lengths = caption_lengths(refs[some], count_eos) * there[some]
-        start = torch.arange(refs.shape[2], device=refs.device)
-        keys = _keys(refs[some], start, lengths).flatten(1).sort(-1).values
-        once = keys != 0
-        once[:, 1:] &= keys[:, 1:] != keys[:, :-1]
-        parts.append(keys[once].unique(return_counts=True))
-    if not parts:
-        none = torch.zeros(0, dtype=torch.long, device=refs.device)
-        return none, none.int()
-    keys, which = torch.cat([k for k, _ in parts]).unique(return_inverse=True)
-    counts = torch.zeros_like(keys).index_add_(0, which, torch.cat([c for _, c in parts]))
-    return keys, counts.int()
+def _runs(keys: Int[Tensor, " any"], counts: Int[Tensor, " any"] | None) -> tuple[Tensor, Tensor]:
+    """Of sorted keys: each once, with its counts summed (each counting one where none are given)."""
+    starts = is_first(keys).nonzero().squeeze(1)
+    ends = torch.cat([starts[1:], starts.new_tensor([len(keys)])[: len(starts)]])
+    if counts is None:
+        return keys[starts], (ends - starts).int()
+    sums = pad(counts.cumsum(0), (1, 0))
+    return keys[starts], (sums[ends] - sums[starts]).int()
+
+
+def _all_pairs(chunks: Iterable[Captions], count_eos: bool) -> Int[Tensor, " pairs"]:
+    """Every pair of words that stands in the references, sorted."""
+    tally = Tally()
+    for refs, there in chunks:
+        pairs = _pair_keys(_digits(refs, caption_lengths(refs, count_eos) * there))
+        tally.add(pairs[pairs != 0])
+    return tally.total()[0]
+
+
+def _pair_keys(digits: Int[Tensor, "*rows time"]) -> Int[Tensor, "*rows time"]:
+    second = _later(digits, 1)
+    return ((digits << 31) + second) * (second != 0)
+
+
+def _ranked_keys(
+    digits: Int[Tensor, "*rows time"], pairs: Int[Tensor, " pairs"]
+) -> Int[Tensor, "*rows orders time"]:
+    """Exact keys for any number of words below 2^31: a triple is (rank of its first pair, word), four words are
+    (rank, rank). An n-gram with a pair that `pairs` does not have is in no reference and gets the key 0.
+    """
+    pair = _pair_keys(digits)
+    place = torch.searchsorted(pairs, pair).clamp_(max=max(0, len(pairs) - 1))
+    known = (pairs[place] == pair) & (pair != 0) if len(pairs) else torch.zeros_like(pair, dtype=torch.bool)
+    rank = (place + 1) * known
+    third, last = _later(digits, 2), _later(rank, 2)
+    triple = ((rank << 31) + third + (1 << 62)) * (known & (third != 0))
+    four = -((rank << 31) + last) * (known & (last != 0))
+    return torch.stack([digits, pair, triple, four], -2)
 
 
 def _slots(keys: Tensor, seed: int, slots: int) -> tuple[Tensor, Tensor]:
@@ -213,24 +299,28 @@ def _place(keys: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
     """Cuckoo hashing, all keys at once: who is thrown out goes to its other place, until nobody moves."""
     slots = int(len(keys) * _SLOTS_PER_KEY) + 8
     for seed in range(100):
-        both = torch.stack(_slots(keys, seed, slots))
-        owner = torch.full((slots,), -1, dtype=torch.long, device=keys.device)
-        moving = torch.arange(len(keys), device=keys.device)
-        at = torch.zeros_like(moving)
-        for _ in range(1000):
-            if not len(moving):
-                break
-            slot = both[at[moving], moving]
-            before = owner[slot]
-            owner[slot] = moving
-            won = owner[slot] == moving
-            thrown_out = before[won]
-            moving = torch.cat([moving[~won], thrown_out[thrown_out >= 0]])
-            at[moving] ^= 1
-        else:
-            continue
-        used = owner >= 0
-        table_keys, table_counts = keys.new_zeros(slots), counts.new_zeros(slots)
-        table_keys[used], table_counts[used] = keys[owner[used]], counts[owner[used]]
-        return table_keys, table_counts, seed
+        owner = _settle(keys, seed, slots)
+        if owner is not None:
+            used = owner >= 0
+            table_keys, table_counts = keys.new_zeros(slots), counts.new_zeros(slots)
+            table_keys[used], table_counts[used] = keys[owner[used]], counts[owner[used]]
+            return table_keys, table_counts, seed
     raise AssertionError("no seed places all keys: the two places of a key are not independent")
+
+
+def _settle(keys: Tensor, seed: int, slots: int) -> Int[Tensor, " slots"] | None:
+    """Which key has which slot, -1 for none; or None where the keys go round in circles."""
+    places = torch.stack(_slots(keys, seed, slots))
+    owner = torch.full((slots,), -1, dtype=torch.int32, device=keys.device)
+    at = torch.zeros(len(keys), dtype=torch.uint8, device=keys.device)
+    moving = torch.arange(len(keys), dtype=torch.int32, device=keys.device)
+    for _ in range(1000):
+        if not len(moving):
+            return owner
+        slot = places[at[moving].long(), moving.long()]
+        before = owner[slot]
+        owner[slot] = moving  # of several that want a slot, one gets it
+        won = owner[slot] == moving
+        moving = torch.cat([moving[~won], before[won & (before >= 0)]])
+        at[moving.long()] ^= 1
+    return None
