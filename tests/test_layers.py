@@ -40,9 +40,11 @@ def rooms_used(path: Path) -> Iterator[tuple[str, int]]:
             continue
         for name in names:
             parts = name.split(".")
-            if parts[0] == "caplore" and len(parts) > 1 and (SRC / parts[1]).with_suffix("").exists() | (
-                SRC / f"{parts[1]}.py"
-            ).exists():
+            if (
+                parts[0] == "caplore"
+                and len(parts) > 1
+                and (SRC / parts[1]).with_suffix("").exists() | (SRC / f"{parts[1]}.py").exists()
+            ):
                 yield parts[1], node.lineno
 
 
@@ -53,7 +55,9 @@ def test_imports_point_down(path: Path) -> None:
         return
     assert room in MAY_IMPORT, f"{room} is a new room: give it a line in docs/design.md and here"
     for used, line in rooms_used(path):
-        assert used in MAY_IMPORT[room] | EVERYONE | {room}, f"{path}:{line} imports {used}, which {room} may not"
+        assert used in MAY_IMPORT[room] | EVERYONE | {room}, (
+            f"{path}:{line} imports {used}, which {room} may not"
+        )
 
 
 def test_no_drawers() -> None:
@@ -65,7 +69,12 @@ def test_nothing_is_unpickled() -> None:
     for path in SRC.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
-                assert not {a.name.split(".")[0] for a in node.names} & {"pickle", "dill", "shelve", "joblib"}, path
+                assert not {a.name.split(".")[0] for a in node.names} & {
+                    "pickle",
+                    "dill",
+                    "shelve",
+                    "joblib",
+                }, path
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
                 safe = {k.arg: ast.unparse(k.value) for k in node.keywords}.get("weights_only")
                 assert safe == "True", f"{path}:{node.lineno} loads without weights_only=True"

@@ -95,7 +95,10 @@ def test_max_at_k_is_unbiased(seed: int, samples: int, data: st.DataObject) -> N
     logits, score, _ = toy(seed)
     p = logits.softmax(0)
     value = sum(
-        (p[list(draw)].prod() * score[list(draw)].max() for draw in itertools.product(range(CAPTIONS), repeat=k)),
+        (
+            p[list(draw)].prod() * score[list(draw)].max()
+            for draw in itertools.product(range(CAPTIONS), repeat=k)
+        ),
         start=torch.zeros((), dtype=torch.float64),
     )
     (exact,) = torch.autograd.grad(value, logits, retain_graph=True)
@@ -109,7 +112,9 @@ def test_the_marginal_of_recall_is_its_gradient(seed: int) -> None:
     """s times E[F(Y)]'s gradient per sample: F(Y without j) is a baseline that does not depend on j."""
     samples, refs = 3, 2
     logits, _, _ = toy(seed)
-    similarity = torch.rand(CAPTIONS, refs, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    similarity = torch.rand(
+        CAPTIONS, refs, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
     p = logits.softmax(0)
     value = sum(
         (

@@ -25,7 +25,9 @@ def main(argv: list[str]) -> int:
         return 0 if argv else 2
     if argv[0] == "--resume":
         if len(argv) != 2:
-            raise ConfigError("--resume takes one run folder and nothing else", fix="caplore train --resume RUN")
+            raise ConfigError(
+                "--resume takes one run folder and nothing else", fix="caplore train --resume RUN"
+            )
         from caplore.training.loop import resume
 
         run = resume(Path(argv[1]), quiet=quiet)

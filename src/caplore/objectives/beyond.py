@@ -77,7 +77,9 @@ def max_at_k_advantage(score: Float[Tensor, "images samples"], *, k: int) -> Flo
     ordered, rank = score.sort(dim=1)
     # Sample i (from the worst) gains over m < i when m is the best of the other k-1: C(m, k-2) subsets below m.
     weights = torch.tensor(
-        [comb(m, k - 2) / comb(samples - 1, k - 1) for m in range(samples)], dtype=score.dtype, device=score.device
+        [comb(m, k - 2) / comb(samples - 1, k - 1) for m in range(samples)],
+        dtype=score.dtype,
+        device=score.device,
     )
     gain = (ordered[:, :, None] - ordered[:, None, :]).clamp_min(0.0)  # [images, i, m], zero unless m < i
     return k * torch.zeros_like(score).scatter(1, rank, (gain * weights).sum(-1))

@@ -29,7 +29,9 @@ class Checkpoint:
     state: dict[str, Any]
 
     def group(self, prefix: str) -> dict[str, Tensor]:
-        return {k.removeprefix(prefix + "."): v for k, v in self.tensors.items() if k.startswith(prefix + ".")}
+        return {
+            k.removeprefix(prefix + "."): v for k, v in self.tensors.items() if k.startswith(prefix + ".")
+        }
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -73,7 +75,9 @@ def load_model(model: nn.Module, checkpoint: Checkpoint, path: Path) -> None:
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimiser's tensors by parameter number and name; Adam has step, exp_avg and exp_avg_sq."""
     state = optimizer.state_dict()["state"]
-    return {f"optimizer.{i}.{name}": torch.as_tensor(v) for i, slot in state.items() for name, v in slot.items()}
+    return {
+        f"optimizer.{i}.{name}": torch.as_tensor(v) for i, slot in state.items() for name, v in slot.items()
+    }
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:

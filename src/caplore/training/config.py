@@ -14,7 +14,9 @@ from caplore.errors import ConfigError
 
 def _check(flag: str, value: Any, holds: bool, needs: str) -> None:
     if not holds:
-        raise ConfigError(f"{flag} is {value}, but it needs to be {needs}", fix=f"give --{flag} another value")
+        raise ConfigError(
+            f"{flag} is {value}, but it needs to be {needs}", fix=f"give --{flag} another value"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,9 @@ class SllSle(Sll):
         super().__post_init__()
         _check("sequence.objective.alpha", self.alpha, 0 <= self.alpha <= 1, "between 0 and 1")
         enough = self.samples >= 3 or self.estimator == "paper"
-        _check("sequence.objective.samples", self.samples, enough, f"at least 3 for estimator {self.estimator}")
+        _check(
+            "sequence.objective.samples", self.samples, enough, f"at least 3 for estimator {self.estimator}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +87,12 @@ class MaxAtK:
     """Weight of the plain score beside it."""
 
     def __post_init__(self) -> None:
-        _check("sequence.objective.k", self.k, 1 <= self.k <= self.samples, f"between 1 and samples ({self.samples})")
+        _check(
+            "sequence.objective.k",
+            self.k,
+            1 <= self.k <= self.samples,
+            f"between 1 and samples ({self.samples})",
+        )
 
 
 SequenceObjective = Sll | SllMe | SllSle | Marginal | MaxAtK

@@ -80,7 +80,9 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"device {name!r} is not one torch knows", fix="--device auto, cpu, cuda or cuda:N") from None
+        raise ConfigError(
+            f"device {name!r} is not one torch knows", fix="--device auto, cpu, cuda or cuda:N"
+        ) from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device {name} was asked for, but torch sees no GPU", fix="--device cpu")
     return device

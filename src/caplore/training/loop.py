@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from caplore import models
 from caplore.data.dataset import Dataset, open_dataset
@@ -25,6 +25,7 @@ from caplore.errors import InputError, TrainingStopped
 from caplore.features.store import FeatureStore
 from caplore.metrics.cider import CiderD
 from caplore.metrics.ngrams import DocumentFrequencies
+from caplore.models import Model
 from caplore.text.vocabulary import Vocabulary
 from caplore.training import checkpoint as checkpoints
 from caplore.training import distributed, examples
@@ -68,7 +69,7 @@ class Material:
     val: Examples
     vocabulary: Vocabulary
     reward: CiderReward
-    validation: Callable[[nn.Module], float]
+    validation: Callable[[Model], float]
 
 
 def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
@@ -94,7 +95,12 @@ def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
             recipe,
             name,
             vocabulary,
-            dataset={"name": dataset.name, "version": dataset.version, "media": dataset.media, "checksum": dataset.checksum},
+            dataset={
+                "name": dataset.name,
+                "version": dataset.version,
+                "media": dataset.media,
+                "checksum": dataset.checksum,
+            },
             encoder=dict(store.encoder),
             features={kind: list(shape) for kind, shape in store.shapes.items()},
             architecture=model.config,
@@ -161,24 +167,24 @@ def gather(
     )
 
 
-def _validation(val: Examples, vocab: int, *, width: int, max_words: int) -> Callable[[nn.Module], float]:
+def _validation(val: Examples, vocab: int, *, width: int, max_words: int) -> Callable[[Model], float]:
     """CIDEr-D of the validation split as coco-caption would say (df from these references, no end counted)."""
     df = DocumentFrequencies.from_references(val.references, val.there, vocab=vocab, count_eos=False)
     metric = CiderD(df)
     references = metric.prepare(val.references, val.there)
 
-    def cider(model: nn.Module) -> float:
+    def cider(model: Model) -> float:
         model.eval()
         scores = []
         for index in torch.arange(len(val), device=val.references.device).split(500):
-            found = beam(model, val.features_of(index), width=width, max_words=max_words)  # type: ignore[arg-type]
+            found = beam(model, val.features_of(index), width=width, max_words=max_words)
             scores.append(metric.score(found.tokens, select(references, index)))
         return float(torch.cat(scores).mean())
 
     return cider
 
 
-def _new_model(recipe: Recipe, store: FeatureStore, vocabulary: Vocabulary) -> nn.Module:
+def _new_model(recipe: Recipe, store: FeatureStore, vocabulary: Vocabulary) -> Model:
     pooled, regions = store.shapes.get("pooled"), store.shapes.get("regions")
     return models.build(
         recipe.model.name,
@@ -191,7 +197,7 @@ def _new_model(recipe: Recipe, store: FeatureStore, vocabulary: Vocabulary) -> n
     )
 
 
-def _start_from(run: Run, model: nn.Module) -> None:
+def _start_from(run: Run, model: Model) -> None:
     path = run.best_of("xe")
     checkpoints.load_model(model, checkpoints.load(path), path)
 
@@ -199,7 +205,7 @@ def _start_from(run: Run, model: nn.Module) -> None:
 def _run(
     recipe: Recipe,
     run: Run,
-    model: nn.Module,
+    model: Model,
     material: Material,
     place: Place,
     saved: Checkpoint | None,
@@ -242,7 +248,7 @@ class Session:
 
     recipe: Recipe
     run: Run
-    model: nn.Module
+    model: Model
     material: Material
     name: str
     phase: Xe | Sequence
@@ -299,20 +305,20 @@ class Session:
         match self.phase:
             case Xe() as xe:
                 tokens = self._said(mine, xe.captions)
-                return dict(xe_step(self.model, features, tokens, label_smoothing=xe.label_smoothing, update=self.update))
+                return xe_step(
+                    self.model, features, tokens, label_smoothing=xe.label_smoothing, update=self.update
+                )
             case Sequence() as phase:
                 said = self._said(mine, 5) if phase.xe_weight > 0 else None
-                return dict(
-                    sequence_step(
-                        self.model,
-                        features,
-                        mine,
-                        self.material.reward,
-                        phase,
-                        max_words=recipe.max_words,
-                        update=self.update,
-                        references=said,
-                    )
+                return sequence_step(
+                    self.model,
+                    features,
+                    mine,
+                    self.material.reward,
+                    phase,
+                    max_words=recipe.max_words,
+                    update=self.update,
+                    references=said,
                 )
 
     def _said(self, index: Tensor, captions: int) -> Tensor:
@@ -324,7 +330,10 @@ class Session:
     def _count(self, stats: dict[str, Tensor]) -> None:
         """Add this step to the open window; on a GPU the sums stay there until the window closes."""
         if self.place.window == 0 or not hasattr(self, "_sums"):
-            self._sums = {k: torch.as_tensor(self.place.sums.get(k, 0.0), dtype=torch.float64, device=self.device) for k in stats}
+            self._sums = {
+                k: torch.as_tensor(self.place.sums.get(k, 0.0), dtype=torch.float64, device=self.device)
+                for k in stats
+            }
         for name, value in stats.items():
             self._sums[name] += value
         self.place.window += 1
@@ -339,7 +348,12 @@ class Session:
             lr = self.optimizer.param_groups[0]["lr"]
             line = {k: round(v, 6) for k, v in stats.items()}
             self.run.log(
-                phase=self.name, epoch=place.epoch, step=place.step, seconds=round(place.seconds, 2), lr=lr, **line
+                phase=self.name,
+                epoch=place.epoch,
+                step=place.step,
+                seconds=round(place.seconds, 2),
+                lr=lr,
+                **line,
             )
             place.log_lines = self.run.log_length()
         self.progress.show(stats)
@@ -360,8 +374,13 @@ class Session:
                     ),
                 )
             self.run.log(
-                event="validation", phase=self.name, epoch=place.epoch, step=place.step,
-                seconds=round(place.seconds, 2), cider_d=round(score, 6), best=better,
+                event="validation",
+                phase=self.name,
+                epoch=place.epoch,
+                step=place.step,
+                seconds=round(place.seconds, 2),
+                cider_d=round(score, 6),
+                best=better,
             )
             place.log_lines = self.run.log_length()
         self.progress.validated(place.epoch, score, better)

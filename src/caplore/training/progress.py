@@ -50,7 +50,9 @@ class Progress:
 
     def validated(self, epoch: int, score: float, best: bool) -> None:
         mark = "  best so far" if best else ""
-        self._console.print(f"{self._name} epoch {epoch}: validation CIDEr-D {100 * score:.1f}{mark}", highlight=False)
+        self._console.print(
+            f"{self._name} epoch {epoch}: validation CIDEr-D {100 * score:.1f}{mark}", highlight=False
+        )
 
     def finish(self) -> None:
         self._bars.update(self._task, seen="")

@@ -26,5 +26,8 @@ RECIPES: dict[str, tuple[str, Recipe]] = {
     "scenes-xe": ("made world, cross-entropy alone", _scenes("scenes-xe", None)),
     "scenes-sll": ("made world, cross-entropy then expected score", _scenes("scenes-sll", _tuned(Sll()))),
     "scenes-sll-me": ("made world, the same plus word entropy", _scenes("scenes-sll-me", _tuned(SllMe()))),
-    "scenes-sle": ("made world, the same plus distance between samples", _scenes("scenes-sle", _tuned(SllSle()))),
+    "scenes-sle": (
+        "made world, the same plus distance between samples",
+        _scenes("scenes-sle", _tuned(SllSle())),
+    ),
 }

@@ -1,6 +1,6 @@
 """Delta: how right a sampled caption is, from token ids, on the device."""
 
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -9,8 +9,6 @@ from torch import Tensor
 from caplore.metrics.cider import CiderD, References
 from caplore.metrics.ngrams import DocumentFrequencies
 from caplore.training.examples import Examples
-
-Tree = TypeVar("Tree", bound=Any)
 
 
 class Reward(Protocol):
@@ -23,6 +21,16 @@ class Reward(Protocol):
         self, captions: Int[Tensor, "images samples time"], index: Int[Tensor, " images"]
     ) -> Float[Tensor, "images samples"]:
         """The score of each caption of the inputs `index`."""
+        ...
+
+    def to_references(
+        self, captions: Int[Tensor, "images samples time"], index: Int[Tensor, " images"]
+    ) -> Float[Tensor, "images samples refs"]:
+        """The score against each single reference; -inf for one that is not there."""
+        ...
+
+    def among(self, captions: Int[Tensor, "images samples time"]) -> Float[Tensor, "images samples samples"]:
+        """How alike the captions of a set are, 0 .. 1, symmetric, 1 with itself."""
         ...
 
 
@@ -48,13 +56,27 @@ class CiderReward:
     ) -> Float[Tensor, "images samples"]:
         return self._metric.score(captions, select(self._references, index))
 
+    def to_references(
+        self, captions: Int[Tensor, "images samples time"], index: Int[Tensor, " images"]
+    ) -> Float[Tensor, "images samples refs"]:
+        chosen = select(self._references, index)
+        return self._metric.similarity(captions, chosen).masked_fill(chosen.share[:, None] == 0, -torch.inf)
+
+    def among(self, captions: Int[Tensor, "images samples time"]) -> Float[Tensor, "images samples samples"]:
+        there = torch.ones(captions.shape[:2], dtype=torch.bool, device=captions.device)
+        kernel = self._metric.similarity(captions, self._metric.prepare(captions, there)) / 10
+        kernel = (kernel + kernel.transpose(1, 2)) / 2
+        same = torch.eye(captions.shape[1], dtype=torch.bool, device=captions.device)
+        return kernel.masked_fill(same, 1.0)
+
 
 def select(references: References, index: Int[Tensor, " images"]) -> References:
     """The references of some images."""
-    return _map(references, index)
+    chosen: References = _map(references, index)
+    return chosen
 
 
-def _map(part: Tree, index: Tensor) -> Tree:
+def _map(part: Any, index: Tensor) -> Any:
     if isinstance(part, Tensor):
         return torch.index_select(part, 0, index)
     return type(part)(*(_map(p, index) for p in part))

@@ -1,10 +1,10 @@
 """The run folder: what was asked for, what happened, what came out.
 
-    run.json            resolved recipe, versions, commit, signatures, status
-    vocabulary.json     the words the model can say
-    log.jsonl           one line per log step, validation, phase
-    checkpoints/        last.safetensors (to resume), <phase>-best.safetensors (to use)
-    results/            what caplore evaluate writes
+run.json            resolved recipe, versions, commit, signatures, status
+vocabulary.json     the words the model can say
+log.jsonl           one line per log step, validation, phase
+checkpoints/        last.safetensors (to resume), <phase>-best.safetensors (to use)
+results/            what caplore evaluate writes
 """
 
 import json
@@ -50,7 +50,9 @@ class Run:
         for phase in ("sequence", "xe"):
             if self.best_of(phase).is_file():
                 return self.best_of(phase)
-        raise InputError(f"run {self.path} has no trained model yet", fix=f"caplore train --resume {self.path}")
+        raise InputError(
+            f"run {self.path} has no trained model yet", fix=f"caplore train --resume {self.path}"
+        )
 
     def head(self) -> dict[str, Any]:
         head = read_json(self.path / "run.json", "run")
@@ -119,7 +121,11 @@ def create_run(recipe: Recipe, recipe_name: str, vocabulary: Vocabulary, **facts
             "status": "started",
             "config": config.to_json(recipe),
             "commit": _commit(),
-            "versions": {"caplore": __version__, "torch": torch.__version__, "python": platform.python_version()},
+            "versions": {
+                "caplore": __version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            },
             **facts,
         },
     )

@@ -25,7 +25,9 @@ def steps_per_epoch(inputs: int, batch: int) -> int:
     return math.ceil(inputs / batch)
 
 
-def batches(inputs: int, batch: int, *, seed: int, epoch: int, start: int = 0) -> Iterator[Int[Tensor, " batch"]]:
+def batches(
+    inputs: int, batch: int, *, seed: int, epoch: int, start: int = 0
+) -> Iterator[Int[Tensor, " batch"]]:
     """Indices of the batches of one epoch from batch `start` on: a permutation, wrapped so that all are full.
 
     It depends on (seed, epoch) alone, so a resumed run goes on with the batch it was at, and every

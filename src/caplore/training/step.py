@@ -4,8 +4,8 @@ Everything stays on the device; a step returns sums of what it saw, as tensors, 
 them once per log window. Axes: images, samples, time.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +13,10 @@ from torch import Tensor, nn
 
 from caplore.decoding.captions import Captions
 from caplore.decoding.sampling import sample
-from caplore.metrics.bleu import bleu_distance
+from caplore.metrics.bleu import bleu, bleu_distance
+from caplore.metrics.diversity import log_det, mbleu_statistics, self_cider, vendi_score
+from caplore.metrics.edit import edit_distance
+from caplore.models import Model
 from caplore.models.protocol import Features, repeat_features
 from caplore.objectives import beyond
 from caplore.objectives.policy import denominator, gather_logprob, own_tokens, policy_loss
@@ -23,17 +26,16 @@ from caplore.objectives.sll_me import entropy_bonus, token_entropy
 from caplore.objectives.xe import xe_loss
 from caplore.training.config import Marginal, MaxAtK, Sequence, Sll, SllMe, SllSle
 from caplore.training.distributed import World
-from caplore.training.examples import Examples, as_said, choose_references
 from caplore.training.reward import Reward
 
-Stats = Mapping[str, Float[Tensor, ""]]
+Stats = dict[str, Float[Tensor, ""]]
 
 
 @dataclass(frozen=True)
 class Update:
     """The end of every step: gradients of all processes, clipped, applied."""
 
-    model: nn.Module
+    model: Model
     optimizer: torch.optim.Optimizer
     clip: float
     world: World
@@ -50,7 +52,7 @@ class Update:
 
 
 def xe_step(
-    model: nn.Module,
+    model: Model,
     features: Features,
     tokens: Int[Tensor, "images captions time"],
     *,
@@ -65,7 +67,7 @@ def xe_step(
 
 
 def _xe(
-    model: nn.Module,
+    model: Model,
     features: Features,
     tokens: Int[Tensor, "images captions time"],
     label_smoothing: float,
@@ -74,13 +76,11 @@ def _xe(
     flat = tokens.flatten(0, 1)
     mask = own_tokens(flat)
     logits = model(repeat_features(features, tokens.shape[1]), flat)
-    return xe_loss(
-        logits, flat, mask, label_smoothing=label_smoothing, count=world.sum_(mask.sum().float())
-    )
+    return xe_loss(logits, flat, mask, label_smoothing=label_smoothing, count=world.sum_(mask.sum().float()))
 
 
 def sequence_step(
-    model: nn.Module,
+    model: Model,
     features: Features,
     index: Int[Tensor, " images"],
     reward: Reward,
@@ -158,6 +158,8 @@ def advantages(
     match objective:
         case SllSle():
             return sle_advantage(precision, _diversity(objective, samples, distance), alpha=objective.alpha)
+        case Marginal():
+            return precision + objective.weight * _marginal(objective.of, samples, reward, index)
         case _:
             return precision
 
@@ -165,4 +167,23 @@ def advantages(
 def _diversity(
     objective: SllSle, samples: Captions, distance: Float[Tensor, "images samples samples"]
 ) -> Float[Tensor, "images samples"]:
+    if objective.estimator == "authors":
+        joint = bleu(mbleu_statistics(samples.tokens))[..., [2, 3]].mean(-1)
+        return authors_diversity_advantage(joint)
+    if objective.distance == "edit":
+        distance = edit_distance(samples.tokens)
     return diversity_advantage(distance, estimator=objective.estimator)
+
+
+def _marginal(
+    of: Literal["recall", "self_cider", "vendi", "log_det"],
+    samples: Captions,
+    reward: Reward,
+    index: Int[Tensor, " images"],
+) -> Float[Tensor, "images samples"]:
+    """What each sample adds to its set: recall on the reward's scale, the others on their own."""
+    if of == "recall":
+        similarity = reward.to_references(samples.tokens, index)
+        return beyond.marginal_advantage(similarity, beyond.reference_recall, square=False)
+    value = {"self_cider": self_cider, "vendi": vendi_score, "log_det": log_det}[of]
+    return beyond.marginal_advantage(reward.among(samples.tokens), value, square=True)
