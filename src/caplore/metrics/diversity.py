@@ -98,6 +98,17 @@ def vendi_score(
     return (-torch.xlogy(shares, shares).sum(-1)).exp()
 
 
+def unit_diagonal(
+    kernel: Float[Tensor, "images samples samples"], there: Bool[Tensor, "images samples"] | None = None
+) -> Float[Tensor, "images samples samples"]:
+    """K_ij / sqrt(K_ii K_jj). A caption that is nothing even like itself (an empty one) is like itself alone."""
+    itself = kernel.diagonal(dim1=-2, dim2=-1)
+    scale = torch.where(itself > 0, itself.clamp(min=1e-30).rsqrt(), 0)
+    scaled = kernel * scale.unsqueeze(-1) * scale.unsqueeze(-2)
+    alone = itself <= 0 if there is None else (itself <= 0) & there
+    return scaled + torch.diag_embed(alone.to(kernel.dtype))
+
+
 def log_det(
     kernel: Float[Tensor, "images samples samples"],
     there: Bool[Tensor, "images samples"] | None = None,
