@@ -73,6 +73,16 @@ def test_beam_is_the_slow_beam(toy, own_tokens, seed, vocab, max_words, width, p
         assert not found.tokens[image, there:].any()
 
 
+def test_captions_that_do_not_exist_are_empty_and_impossible(toy) -> None:
+    """Three words and a limit of one: there are three captions, so the fourth and fifth best are none."""
+    model = toy(images=2, max_words=1, vocab=3, seed=0)
+    found = beam(model, model.features, width=5, n=5, max_words=1)
+    assert found.tokens[:, :3, 0].sort(dim=1).values.tolist() == [[0, 1, 2]] * 2
+    assert found.logprob[:, :3].isfinite().all()
+    assert found.logprob[:, 3:].tolist() == [[-math.inf] * 2] * 2
+    assert not found.tokens[:, 3:].any()
+
+
 @given(seed=st.integers(0, 10_000), penalty=penalties)
 @settings(max_examples=20, deadline=None)
 def test_a_wide_beam_finds_the_exact_n_best(toy, own_tokens, seed, penalty) -> None:

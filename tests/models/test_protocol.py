@@ -48,7 +48,7 @@ def captions(rows: int = IMAGES) -> torch.Tensor:
 
 
 def stepwise(model: Model, state: tuple[torch.Tensor, ...], tokens: torch.Tensor) -> torch.Tensor:
-    previous, logits = torch.ones(len(tokens), dtype=torch.long), []
+    previous, logits = torch.ones_like(tokens[:, 0]), []
     for word in tokens.unbind(dim=1):
         now, state = model.step(previous, state)
         logits.append(now)
@@ -171,6 +171,25 @@ def test_features_of_another_encoder_are_refused_by_name(kind) -> None:
     wider = Features(*(None if f is None else torch.cat([f, f], dim=-1) for f in features))
     with pytest.raises(InputError, match=r"built for (pooled|region) features of shape"):
         model.begin(wider)
+
+
+@pytest.mark.gpu
+@each_model
+def test_cuda_agrees_with_the_cpu(kind) -> None:
+    """Other kernels (cuDNN, a fused LSTM cell), the same numbers and the same gradients."""
+    model, features = make(kind)
+    model.eval()
+    tokens = captions()
+    expected = model(features, tokens)
+    expected.square().mean().backward()
+    there, on_device = make(kind)[0].cuda().eval(), [None if f is None else f.cuda() for f in features]
+    logits = there(Features(*on_device), tokens.cuda())
+    torch.testing.assert_close(logits.cpu(), expected, **SAME)
+    logits.square().mean().backward()
+    for (name, ours), theirs in zip(model.named_parameters(), there.parameters(), strict=True):
+        torch.testing.assert_close(theirs.grad.cpu(), ours.grad, **SAME, msg=name)
+    steps = stepwise(there, there.begin(Features(*on_device)), tokens.cuda())
+    torch.testing.assert_close(steps.cpu(), expected, **SAME)
 
 
 def test_half_precision_features_are_read() -> None:

@@ -21,7 +21,8 @@ def greedy(model: Captioner, features: Features, *, max_words: int) -> Captions:
     """The most probable word at each step; one caption per image (`samples` is 1)."""
     _check(max_words=max_words)
     with torch.no_grad():
-        tokens, logprob = _roll(model, model.begin(features), most_probable, max_words)
+        logits, *state = _first_step(model, features)
+        tokens, logprob = _roll(model, logits, tuple(state), most_probable, max_words)
     return Captions(tokens[:, None], logprob[:, None])
 
 
@@ -75,12 +76,12 @@ def sample(
     """
     _check(samples=samples, max_words=max_words, temperature=temperature, top_k=top_k, top_p=top_p)
     with torch.no_grad():
-        state = model.begin(features)
-        images = len(state[0])
+        first = _first_step(model, features)
+        images = len(first[0])
         drawn = images * samples
-        rows = repeat_state(state, samples)
+        rows = repeat_state(first, samples)
         if with_greedy:
-            rows = tuple(torch.cat(parts) for parts in zip(rows, state, strict=True))
+            rows = tuple(torch.cat(parts) for parts in zip(rows, first, strict=True))
 
         def choose(logits: Float[Tensor, "rows vocab"]) -> Choice:
             kept = truncated(logits[:drawn], temperature=temperature, top_k=top_k, top_p=top_p)
@@ -90,7 +91,7 @@ def sample(
             best, best_logprob = most_probable(logits[drawn:])
             return torch.cat([tokens, best]), torch.cat([logprob, best_logprob])
 
-        tokens, logprob = _roll(model, rows, choose, max_words)
+        tokens, logprob = _roll(model, rows[0], rows[1:], choose, max_words)
     shape = (images, samples, max_words)
     sampled = Captions(tokens[:drawn].view(shape), logprob[:drawn].view(shape))
     if not with_greedy:
@@ -144,24 +145,34 @@ def truncated(
     return logits
 
 
+def _first_step(model: Captioner, features: Features) -> tuple[Tensor, ...]:
+    """The logits of the first word, then the state: the same for all captions of an image, so made once."""
+    state = model.begin(features)
+    logits, state = model.step(torch.full((len(state[0]),), BOS, device=state[0].device), state)
+    return logits, *state
+
+
 def _roll(
-    model: Captioner, state: State, choose: Callable[[Tensor], Choice], max_words: int
+    model: Captioner,
+    logits: Float[Tensor, "rows vocab"],
+    state: State,
+    choose: Callable[[Tensor], Choice],
+    max_words: int,
 ) -> tuple[Int[Tensor, "rows time"], Float[Tensor, "rows time"]]:
-    """Step every row `max_words` times, or until all have ended where looking is free."""
-    rows, device = len(state[0]), state[0].device
-    token = torch.full((rows,), BOS, device=device)
+    """Choose from the logits and step on, `max_words` times, or until all have ended where looking is free."""
+    rows, device = len(logits), logits.device
     ended = torch.zeros(rows, dtype=torch.bool, device=device)
     tokens = torch.full((rows, max_words), EOS, device=device)
     logprobs = torch.zeros(rows, max_words, device=device)
     for time in range(max_words):
-        logits, state = model.step(token, state)
         token, logprob = choose(logits.float())
         token = token.masked_fill(ended, EOS)
         tokens[:, time] = token
         logprobs[:, time] = logprob.masked_fill(ended, 0.0)
         ended = ended | (token == EOS)
-        if device.type == "cpu" and bool(ended.all()):
+        if time == max_words - 1 or (device.type == "cpu" and bool(ended.all())):
             break
+        logits, state = model.step(token, state)
     return tokens, logprobs
 
 
