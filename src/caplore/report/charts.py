@@ -208,7 +208,14 @@ def _arms(x: float, y: float, radius: float, *, turned: bool) -> str:
 
 
 # Anchor and offset of a label's baseline: right, left, above, below, lower right, upper left of its point.
-BESIDE = (("start", 11, 4.5), ("end", -11, 4.5), ("middle", 0, -12), ("middle", 0, 22), ("start", 10, 18), ("end", -10, -8))  # fmt: skip
+BESIDE = (
+    ("start", 11, 4.5),
+    ("end", -11, 4.5),
+    ("middle", 0, -12),
+    ("middle", 0, 22),
+    ("start", 10, 18),
+    ("end", -10, -8),
+)
 
 
 def place_labels(

@@ -188,10 +188,13 @@ PANELS = (
         True,
         "entropy",
         "entropy (nats per word)",
-        "How open the choice of the next word is; at 0 there is none.",
+        "How open the choice of the next word is; at 0 there is no choice left.",
     ),
     Panel(
-        True, "distance", "distance within a set", "Mean distance of captions of one input; at 0 all are one."
+        True,
+        "distance",
+        "distance within a set",
+        "Mean distance of captions of one input; at 0 they are all the same.",
     ),
     Panel(True, "length", "words per caption", "A length that runs away is the first sign of a collapse."),
 )

@@ -265,12 +265,11 @@ def _training_command(run: Run) -> str:
     recorded = run.record.get("command")
     if isinstance(recorded, list):
         return shlex.join(map(str, recorded))
-    if isinstance(recorded, str) and recorded:
-        return recorded
-    to = shlex.quote(str(run.path))
-    return (
-        f"caplore train {run.result.recipe} --to {to} --seed {run.result.seed}    # settings: {to}/run.json"
-    )
+    config = run.record.get("config")
+    places = {key: config.get(key) for key in ("data", "start")} if isinstance(config, dict) else {}
+    knobs = {**places, "to": str(run.path), "seed": run.result.seed}
+    typed = [part for key, value in knobs.items() if value is not None for part in (f"--{key}", str(value))]
+    return f"{shlex.join(['caplore', 'train', run.result.recipe, *typed])}    # settings: {run.path}/run.json"
 
 
 def _signatures(groups: Sequence[Group]) -> dict[str, list[tuple[str, str]]]:

@@ -143,7 +143,7 @@ def parse_result(value: Any, where: str) -> Result:
         model=_get(run, "model", str, data),
         seed=_get(run, "seed", int, data),
         dataset=_dataset(_get(run, "dataset", dict, data), f"{data}.dataset"),
-        encoder=str(run.get("encoder") or ""),
+        encoder=_encoder(run.get("encoder")),
         commit=str(run.get("commit") or ""),
         split=_get(value, "split", str, where),
         inputs=_get(value, "inputs", int, where),
@@ -179,6 +179,11 @@ def _number(record: dict[str, Any], key: str, where: str) -> float | None:
     if not math.isfinite(value):
         raise InputError(f"{where}: {key!r} is {value}, which is not a number that can be reported")
     return value
+
+
+def _encoder(value: Any) -> str:
+    """The encoder's name, which may come with all that is known about it."""
+    return str((value.get("name") if isinstance(value, dict) else value) or "")
 
 
 def _dataset(record: dict[str, Any], where: str) -> DatasetId:

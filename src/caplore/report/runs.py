@@ -5,6 +5,7 @@ results/<split>.json   what evaluation found
 log.jsonl              one line per log step; `"event": "validation"` lines carry scores
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,40 +135,31 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str
 def read_log(path: Path) -> Log:
     """Curves by phase, steps counted from each phase's first line."""
     lines = [line for _, line in read_jsonl(path, "log")]
-    stopped = [line for line in lines if line.get("event") == "stopped"]
+    stopped = [str(line.get("why") or "no reason given") for line in lines if line.get("event") == "stopped"]
     phases: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
-        if "phase" in line and "step" in line:
-            phases.setdefault(str(line["phase"]), []).append(line)
-    why = (
-        ""
-        if not stopped
-        else next((str(stopped[-1][k]) for k in ("why", "reason", "message") if k in stopped[-1]), "")
-    )
-    return Log(tuple(_phase(found) for found in phases.values()), why or ("stopped early" if stopped else ""))
+        if isinstance(line.get("step"), int) and line.get("event") in (None, "validation"):
+            phases.setdefault(str(line.get("phase")), []).append(line)
+    return Log(tuple(_phase(name, found) for name, found in phases.items()), stopped[-1] if stopped else "")
 
 
-def _phase(lines: Sequence[dict[str, Any]]) -> Phase:
+def _phase(name: str, lines: Sequence[dict[str, Any]]) -> Phase:
+    first = min(line["step"] for line in lines)
     steps = [line for line in lines if "event" not in line]
-    validations = [line for line in lines if line.get("event") == "validation"]
-    first = min((float(line["step"]) for line in lines), default=0.0)
+    validations = [line for line in lines if "event" in line]
     curves = {q: _curve(((line["step"], line.get(q)) for line in steps), first) for q in QUANTITIES}
-    curves["validation"] = _curve(((line["step"], _validation_cider(line)) for line in validations), first)
-    return Phase(
-        any("reward" in line for line in steps), {name: curve for name, curve in curves.items() if curve}
+    curves["validation"] = _curve(((line["step"], _cider(line)) for line in validations), first)
+    return Phase(name != "xe", {quantity: curve for quantity, curve in curves.items() if curve})
+
+
+def _curve(pairs: Iterable[tuple[int, Any]], first: int) -> tuple[Point, ...]:
+    numbers = (
+        (step, value) for step, value in pairs if isinstance(value, (int, float)) and math.isfinite(value)
     )
+    return tuple((float(step - first), float(value)) for step, value in numbers)
 
 
-def _curve(pairs: Iterable[tuple[Any, Any]], first: float) -> tuple[Point, ...]:
-    return tuple(
-        (float(step) - first, float(value))
-        for step, value in pairs
-        if isinstance(value, (int, float)) and value == value
-    )
-
-
-def _validation_cider(line: dict[str, Any]) -> Any:
-    """The score may be a bare number or a value with its signature, beside the event or under `scores`."""
-    scores = line.get("scores") if isinstance(line.get("scores"), dict) else line
-    score = scores.get("cider_d") if scores else None
+def _cider(line: dict[str, Any]) -> Any:
+    """A validation's CIDEr-D, a bare number or a value with its signature."""
+    score = line.get("cider_d")
     return score.get("value") if isinstance(score, dict) else score

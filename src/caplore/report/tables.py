@@ -177,8 +177,6 @@ def _table(
         c for c in columns if not _computed(c, groups, parts) and (not c.extra or _asked(c, groups, parts))
     ]
     notes = [*_missing_notes(gone, shown, groups, parts), *_signature_notes(shown, groups, parts)]
-    if any("*" in line.label for block in blocks for line in block.lines if line.source):
-        notes.append(paper.STAR)
     return Table(name, title, shown, tuple(blocks), tuple(notes))
 
 
@@ -223,9 +221,9 @@ def _cell(column: Column, summary: Summary, best: str | None) -> Cell:
 
 
 def spread_text(column: Column, spread: float) -> str:
-    """A spread in the column's digits; one that would print as zero is said to be below the last digit."""
-    text = column.text(spread)
-    return f"<{10**-column.digits:.{column.digits}f}" if spread > 0 and float(text) == 0 else text
+    """A spread in the column's digits, with up to two more where it would print as zero."""
+    texts = (f"{spread * column.scale:.{column.digits + more}f}" for more in range(3))
+    return next((text for text in texts if float(text) > 0), column.text(spread))
 
 
 def _paper_line(row: paper.Row, columns: Sequence[Column]) -> Line:
@@ -317,11 +315,17 @@ def terminal(results: Sequence[Result], *, width: int = 80, colour: bool = False
     The best value of a column carries a star, and with `colour` is bold as well.
     """
     tables = build(results)
-    return "\n".join([*(_fitted(table, width, colour) for table in tables), seeds_note(tables), ""])
+    return "\n".join(
+        [
+            *(_fitted(table, width, colour) for table in tables),
+            f"{seeds_note(tables)} * best of its column.",
+            "",
+        ]
+    )
 
 
 def _fitted(table: Table, width: int, colour: bool) -> str:
-    order = sorted(range(len(table.columns)), key=lambda i: -table.columns[i].rank)
+    order = sorted(range(len(table.columns)), key=lambda i: (-table.columns[i].rank, -i))
     for dropped in range(len(order)):
         keep = sorted(order[dropped:])
         if max(map(len, _plain(_with_columns(table, keep), colour=False).splitlines())) <= width:
