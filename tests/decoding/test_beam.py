@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caplore.decoding import beam, diverse_beam, first_of_its_kind, greedy
+from caplore.decoding import beam, diverse_beam, first_of_its_kind, greedy, sample
 from caplore.models import build
 from caplore.models.protocol import Features
 
@@ -170,6 +170,15 @@ def test_a_settled_beam_stops(toy) -> None:
     model.step = lambda tokens, state: (steps.append(1), step(tokens, state))[1]
     beam(model, model.features, width=3, max_words=7)
     assert len(steps) < 7
+
+
+def test_no_images_have_no_captions(toy) -> None:
+    model = toy(images=1, max_words=4, vocab=5, seed=0)
+    none = Features(torch.zeros(0, 1), None)
+    assert beam(model, none, width=3, n=2, max_words=4).tokens.shape == (0, 2, 4)
+    assert diverse_beam(model, none, width=4, groups=2, n=2, max_words=4).tokens.shape == (0, 2, 4)
+    assert greedy(model, none, max_words=4).tokens.shape == (0, 1, 4)
+    assert sample(model, none, samples=3, max_words=4).tokens.shape == (0, 3, 4)
 
 
 def test_images_do_not_see_each_other() -> None:

@@ -128,22 +128,24 @@ def expand(
     beams x vocab. `penalty` counts in the choice only.
     """
     searches, beams = live.shape
+    words_each = min(width, logits.shape[-1])
     shown = logits if penalty is None else logits - penalty
-    best, words = shown.topk(min(width, logits.shape[-1]), dim=-1)  # rows words
+    best, words = shown.topk(words_each, dim=-1)  # rows words_each
     norm = logits.logsumexp(dim=-1, keepdim=True)
     logprob = (best if penalty is None else logits.gather(-1, words)) - norm
-    preference = (live.reshape(-1, 1) + (best - norm)).view(searches, -1)
-    logprob, words = logprob.view(searches, -1), words.view(searches, -1)
-    missing = max(0, width - words.shape[1])
+    preference = live.reshape(-1, 1) + (best - norm)
+    children = (searches, beams * words_each)
+    preference, logprob, words = preference.view(children), logprob.view(children), words.view(children)
+    missing = max(0, width - children[1])
     if missing:  # fewer words than slots: fill with nodes that are not there
         preference = F.pad(preference, (0, missing), value=-torch.inf)
         logprob, words = F.pad(logprob, (0, missing)), F.pad(words, (0, missing), value=EOS)
     _, chosen = preference.topk(width, dim=-1)
-    parent = (chosen // best.shape[-1]).clamp(max=beams - 1)
+    parent = (chosen // words_each).clamp(max=beams - 1)
     token_logprob = logprob.gather(1, chosen)
     total = live.gather(1, parent) + token_logprob
     if missing:
-        total = total.masked_fill(chosen >= words.shape[1] - missing, -torch.inf)
+        total = total.masked_fill(chosen >= children[1], -torch.inf)
     return Nodes(words.gather(1, chosen), parent, token_logprob, total)
 
 
@@ -158,8 +160,8 @@ def _expand_groups(
     if groups == 1:
         return expand(logits, live, width)
     beams, vocab = live.shape[1], logits.shape[-1]
-    by_group = logits.view(-1, groups, beams, vocab)
-    live_by_group = live.view(-1, groups, beams)
+    by_group = logits.view(len(live) // groups, groups, beams, vocab)
+    live_by_group = live.view(len(live) // groups, groups, beams)
     taken = logits.new_zeros(len(by_group), vocab)
     found = []
     for group in range(groups):
