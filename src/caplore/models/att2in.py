@@ -47,7 +47,7 @@ class Att2in(nn.Module):
         }
         self.shape = tuple(regions)
         self.dropout = dropout
-        self.hidden, self.attention = hidden, attention
+        self.width, self.attention = hidden, attention
         self.value = nn.Linear(regions[1], hidden)
         self.key = nn.Linear(hidden, attention)
         self.embedding = nn.Embedding(vocab, embed)
@@ -60,14 +60,16 @@ class Att2in(nn.Module):
     def begin(self, features: Features) -> State:
         return self._begin(features, 0.0)
 
-    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
+    def advance(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows dim"], State]:
         hidden, cell, values, keys = state
         hidden, cell = self._advance(self.word(self.embedding(tokens)), hidden, cell, values, keys)
-        return self.out(hidden), (hidden, cell, values, keys)
+        return hidden, (hidden, cell, values, keys)
 
-    def forward(
-        self, features: Features, tokens: Int[Tensor, "rows time"]
-    ) -> Float[Tensor, "rows time vocab"]:
+    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
+        hidden, state = self.advance(tokens, state)
+        return self.out(hidden), state
+
+    def hidden(self, features: Features, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time dim"]:
         drop = self.dropout if self.training else 0.0
         hidden, cell, values, keys = spread(self._begin(features, drop), len(tokens))
         words = self.word(F.dropout(self.embedding(shift_right(tokens)), drop))
@@ -75,12 +77,17 @@ class Att2in(nn.Module):
         for word in words.unbind(dim=1):
             hidden, cell = self._advance(word, hidden, cell, values, keys)
             outputs.append(hidden)
-        return self.out(F.dropout(torch.stack(outputs, dim=1), drop))
+        return F.dropout(torch.stack(outputs, dim=1), drop)
+
+    def forward(
+        self, features: Features, tokens: Int[Tensor, "rows time"]
+    ) -> Float[Tensor, "rows time vocab"]:
+        return self.out(self.hidden(features, tokens))
 
     def _begin(self, features: Features, drop: float) -> State:
         regions = expect("region", features.regions, self.shape, self.value.weight)
         values = F.dropout(self.value(regions).relu(), drop)
-        zero = values.new_zeros(len(values), self.hidden)
+        zero = values.new_zeros(len(values), self.width)
         return zero, zero, values, self.key(values)
 
     def _advance(
@@ -91,10 +98,10 @@ class Att2in(nn.Module):
         values: Float[Tensor, "rows regions hidden"],
         keys: Float[Tensor, "rows regions attention"],
     ) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "rows hidden"]]:
-        query, recurrent = self.recurrent(hidden).split([self.attention, 5 * self.hidden], dim=-1)
+        query, recurrent = self.recurrent(hidden).split([self.attention, 5 * self.width], dim=-1)
         weight = self.score(torch.tanh(keys + query[:, None])).softmax(dim=1)  # rows regions 1
         seen = self.context((weight.transpose(1, 2) @ values).squeeze(1))
-        gates, pieces = (word + recurrent).split([3 * self.hidden, 2 * self.hidden], dim=-1)
+        gates, pieces = (word + recurrent).split([3 * self.width, 2 * self.width], dim=-1)
         write, keep, show = gates.sigmoid().chunk(3, dim=-1)
         cell = keep * cell + write * torch.maximum(*(pieces + seen).chunk(2, dim=-1))
         return show * cell.tanh(), cell

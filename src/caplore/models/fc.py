@@ -42,15 +42,22 @@ class Fc(nn.Module):
         start = self.image(expect("pooled", pooled_vector(features), shape, self.image.weight))
         return start, start
 
-    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
+    def advance(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows dim"], State]:
         weights = self.lstm.all_weights[0]  # of input and hidden state, then their biases
         hidden, cell = torch.lstm_cell(self.embedding(tokens), state, *weights)
-        return self.out(hidden), (hidden, cell)
+        return hidden, (hidden, cell)
+
+    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
+        hidden, state = self.advance(tokens, state)
+        return self.out(hidden), state
+
+    def hidden(self, features: Features, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time dim"]:
+        hidden, cell = spread(self.begin(features), len(tokens))
+        words = self.dropout(self.embedding(shift_right(tokens)))
+        outputs, _ = self.lstm(words, (hidden[None], cell[None]))
+        return self.dropout(outputs)
 
     def forward(
         self, features: Features, tokens: Int[Tensor, "rows time"]
     ) -> Float[Tensor, "rows time vocab"]:
-        hidden, cell = spread(self.begin(features), len(tokens))
-        words = self.dropout(self.embedding(shift_right(tokens)))
-        outputs, _ = self.lstm(words, (hidden[None], cell[None]))
-        return self.out(self.dropout(outputs))
+        return self.out(self.hidden(features, tokens))

@@ -6,13 +6,20 @@
 
 The three agree to float tolerance, and tests/models say so. A state is a tuple of tensors whose first
 axis is rows, so any decoder can repeat, reorder and cut it without knowing what is inside.
+
+The last thing a model here does is one linear layer over the vocabulary, by far its largest tensor. `Headed`
+models show what comes before it, so that training computes logits of the captions' own tokens only, and can
+join the layer with the loss:
+
+    advance(tokens, state) -> output, state   step = out of it
+    hidden(features, tokens) -> outputs       forward = out of it
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from caplore.errors import InputError
 
@@ -57,6 +64,21 @@ class Captioner(Protocol):
     def __call__(
         self, features: Features, tokens: Int[Tensor, "rows time"]
     ) -> Float[Tensor, "rows time vocab"]: ...
+
+
+@runtime_checkable
+class Headed(Captioner, Protocol):
+    """A captioner whose logits are one linear layer of its outputs."""
+
+    out: nn.Linear
+
+    def advance(
+        self, tokens: Int[Tensor, " rows"], state: State
+    ) -> tuple[Float[Tensor, "rows dim"], State]: ...
+
+    def hidden(
+        self, features: Features, tokens: Int[Tensor, "rows time"]
+    ) -> Float[Tensor, "rows time dim"]: ...
 
 
 def repeat_state(state: State, times: int) -> State:

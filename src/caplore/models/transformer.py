@@ -75,7 +75,7 @@ class Transformer(nn.Module):
         empty = memories[0].new_zeros(rows, 2, heads, 0, dim)
         return (empty,) * len(memories) + memories
 
-    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
+    def advance(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows dim"], State]:
         layers = len(self.decoder)
         caches, memories = state[:layers], state[layers:]
         x = self._embed(tokens[:, None], start=caches[0].shape[3])
@@ -83,17 +83,24 @@ class Transformer(nn.Module):
         for layer, cache, memory in zip(self.decoder, caches, memories, strict=True):
             x, cache = layer(x, memory, cache, 0.0)
             grown.append(cache)
-        return self.out(self.decoder_norm(x[:, 0])), (*grown, *memories)
+        return self.decoder_norm(x[:, 0]), (*grown, *memories)
 
-    def forward(
-        self, features: Features, tokens: Int[Tensor, "rows time"]
-    ) -> Float[Tensor, "rows time vocab"]:
+    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
+        said, state = self.advance(tokens, state)
+        return self.out(said), state
+
+    def hidden(self, features: Features, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time dim"]:
         drop = self.dropout if self.training else 0.0
         memories = spread(self._memories(features, drop), len(tokens))
         x = F.dropout(self._embed(shift_right(tokens), start=0), drop)
         for layer, memory in zip(self.decoder, memories, strict=True):
             x, _ = layer(x, memory, None, drop)
-        return self.out(self.decoder_norm(x))
+        return self.decoder_norm(x)
+
+    def forward(
+        self, features: Features, tokens: Int[Tensor, "rows time"]
+    ) -> Float[Tensor, "rows time vocab"]:
+        return self.out(self.hidden(features, tokens))
 
     def _embed(self, tokens: Int[Tensor, "rows time"], start: int) -> Float[Tensor, "rows time hidden"]:
         stop = start + tokens.shape[1]

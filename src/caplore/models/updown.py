@@ -50,7 +50,7 @@ class UpDown(nn.Module):
         self.shape = tuple(regions)
         self.pooled_dim = pooled_dim
         self.dropout = dropout
-        self.hidden, self.attention = hidden, attention
+        self.width, self.attention = hidden, attention
         self.value = nn.Linear(regions[1], hidden)
         self.key = nn.Linear(hidden, attention)
         self.image = nn.Linear(pooled_dim or regions[1], hidden)
@@ -68,14 +68,16 @@ class UpDown(nn.Module):
     def begin(self, features: Features) -> State:
         return self._begin(features, 0.0)
 
-    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
+    def advance(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows dim"], State]:
         memory, (glimpse, values, keys) = state[:4], state[4:]
         memory = self._advance(self.word(self.embedding(tokens)) + glimpse, memory, values, keys)
-        return self.out(memory[2]), (*memory, glimpse, values, keys)
+        return memory[2], (*memory, glimpse, values, keys)
 
-    def forward(
-        self, features: Features, tokens: Int[Tensor, "rows time"]
-    ) -> Float[Tensor, "rows time vocab"]:
+    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocab"], State]:
+        said, state = self.advance(tokens, state)
+        return self.out(said), state
+
+    def hidden(self, features: Features, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time dim"]:
         drop = self.dropout if self.training else 0.0
         state = spread(self._begin(features, drop), len(tokens))
         memory, (glimpse, values, keys) = state[:4], state[4:]
@@ -84,7 +86,12 @@ class UpDown(nn.Module):
         for word in words.unbind(dim=1):
             memory = self._advance(word, memory, values, keys)
             outputs.append(memory[2])
-        return self.out(F.dropout(torch.stack(outputs, dim=1), drop))
+        return F.dropout(torch.stack(outputs, dim=1), drop)
+
+    def forward(
+        self, features: Features, tokens: Int[Tensor, "rows time"]
+    ) -> Float[Tensor, "rows time vocab"]:
+        return self.out(self.hidden(features, tokens))
 
     def _begin(self, features: Features, drop: float) -> State:
         regions = expect("region", features.regions, self.shape, self.value.weight)
@@ -94,7 +101,7 @@ class UpDown(nn.Module):
             pooled = expect("pooled", features.pooled, (self.pooled_dim,), self.value.weight)
         values = F.dropout(self.value(regions).relu(), drop)
         glimpse = self.glimpse(F.dropout(self.image(pooled).relu(), drop))
-        zero = values.new_zeros(len(values), self.hidden)
+        zero = values.new_zeros(len(values), self.width)
         return zero, zero, zero, zero, glimpse, values, self.key(values)
 
     def _advance(
@@ -106,7 +113,7 @@ class UpDown(nn.Module):
     ) -> State:
         look, look_cell, say, say_cell = memory
         look, look_cell = lstm(gates, self.look(torch.cat([look, say], dim=-1)), look_cell)
-        query, look_gates = self.from_look(look).split([self.attention, 4 * self.hidden], dim=-1)
+        query, look_gates = self.from_look(look).split([self.attention, 4 * self.width], dim=-1)
         weight = self.score(torch.tanh(keys + query[:, None])).softmax(dim=1)  # rows regions 1
         seen = (weight.transpose(1, 2) @ values).squeeze(1)
         say, say_cell = lstm(look_gates, self.say(torch.cat([seen, say], dim=-1)), say_cell)
