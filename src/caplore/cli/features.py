@@ -24,7 +24,10 @@ class Options:
     data: Annotated[Path, tyro.conf.Positional]
     """The data set's folder (caplore data scenes, caplore data import)."""
     encoder: str = "efficientnet-lite0"
-    """efficientnet-lite0/1/2; patches (fixed, for made worlds); a model of Hugging Face transformers by name or folder; module:function of yours."""
+    """efficientnet-lite0, -lite1, -lite2; tiny (made worlds); patches (fixed); a model of Hugging Face transformers by
+    name or folder; module:function of yours."""
+    grid: int = 3
+    """Regions: the picture's cells averaged down to grid x grid; 0 for none."""
     name: str | None = None
     """What to call these features; default: the encoder's name."""
     frames: int = 16
@@ -58,7 +61,7 @@ def main(argv: list[str]) -> int:
             fix=f"train on the features it has: {', '.join(dataset.encoders) or 'none'}",
         )
     clip = ClipSampling(options.frames, options.segments) if dataset.media == "clip" else None
-    encoder = encoder_named(options.encoder, clip=clip, device=options.device)
+    encoder = encoder_named(options.encoder, grid=options.grid, clip=clip, device=options.device)
     started = time.monotonic()
     with _progress_bar(f"{encoder.name} on {encoder.device}", len(dataset.inputs)) as progress:
         store = encode(

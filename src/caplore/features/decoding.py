@@ -9,6 +9,7 @@ read, and nothing else ever leaves `decode`. No torch here: decoding runs in thr
 
 import bisect
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from caplore.errors import ConfigError, MissingError
 
@@ -87,27 +88,26 @@ def decode(path: Path, preprocessing: Preprocessing, clip: ClipSampling | None =
         return np.stack([np.asarray(fit(image, preprocessing)) for image in images])
     except (Undecodable, MissingError):
         raise
-    except FileNotFoundError:
-        raise Undecodable("the file is not there") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise Undecodable(
-            f"more than {MAX_PIXELS / 1e6:.0f} megapixels: refused, it could fill the memory"
-        ) from None
-    except MemoryError:
-        raise Undecodable("decoding it takes more memory than there is") from None
-    except (
-        Exception
-    ) as error:  # decoders raise anything on bytes nobody meant: struct.error, IndexError, SyntaxError, ...
-        raise Undecodable(_reason(path, error)) from None
+    except Exception as error:  # decoders raise anything on bytes nobody meant: struct.error, IndexError, ...
+        raise reason_of(path, error) from None
 
 
-def _reason(path: Path, error: Exception) -> str:
+def reason_of(path: Path, error: Exception) -> Undecodable:
+    """What a decoder's exception means for the person who has the file."""
+    if isinstance(error, FileNotFoundError):
+        return Undecodable("the file is not there")
+    if isinstance(error, PermissionError):
+        return Undecodable("the file may not be read (permissions)")
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return Undecodable(f"more than {MAX_PIXELS / 1e6:.0f} megapixels: refused, it could fill the memory")
+    if isinstance(error, MemoryError):
+        return Undecodable("decoding it takes more memory than there is")
     if path.is_dir():
-        return "a folder, not a file"
-    if path.stat().st_size == 0:
-        return "an empty file"
+        return Undecodable("a folder, not a file")
+    if path.is_file() and path.stat().st_size == 0:
+        return Undecodable("an empty file")
     text = " ".join(str(error).replace(str(path), "the file").split())
-    return f"damaged or of an unknown kind ({type(error).__name__}: {text[:120]})"
+    return Undecodable(f"damaged or of an unknown kind ({type(error).__name__}: {text[:120]})")
 
 
 def fit(image: Image.Image, to: Preprocessing) -> Image.Image:
@@ -139,7 +139,8 @@ def _picture(path: Path, to: Preprocessing) -> Image.Image:
 def check_size(width: int, height: int) -> None:
     if width * height > MAX_PIXELS:
         raise Undecodable(
-            f"{width} x {height} is {width * height / 1e6:.0f} megapixels, over the limit of {MAX_PIXELS / 1e6:.0f}: refused"
+            f"{width} x {height} is {width * height / 1e6:.0f} megapixels, "
+            f"over the limit of {MAX_PIXELS / 1e6:.0f}: refused"
         )
 
 
@@ -156,7 +157,7 @@ def upright_rgb(image: Image.Image) -> Image.Image:
 
 
 def _to_8_bit(image: Image.Image) -> Image.Image:
-    """16-bit grey keeps its high byte; wider integers and floats have no agreed white, so the extremes are stretched."""
+    """16-bit grey keeps its high byte; wider integers and floats have no agreed white: their extremes are stretched."""
     values = np.asarray(image).astype(np.float64)
     if not np.isfinite(values).all():
         raise Undecodable("a pixel is not a finite number")
@@ -180,7 +181,7 @@ def _clip(path: Path, count: int) -> list[Image.Image]:
         with Image.open(path) as image:
             check_size(image.width, image.height)
             return _animation(image, count)
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         if path.suffix.lower() == ".gif":
             raise
         return _video(path, count)
@@ -206,15 +207,7 @@ def _animation(image: Image.Image, count: int) -> list[Image.Image]:
 
 
 def _video(path: Path, count: int) -> list[Image.Image]:
-    av = _pyav()
-    # Only files that hold their own frames: a playlist could make the reader open other files or addresses.
-    with av.open(
-        str(path), options={"protocol_whitelist": "file", "format_whitelist": CONTAINERS}
-    ) as container:
-        if not container.streams.video:
-            raise Undecodable("it has no picture track")
-        stream = container.streams.video[0]
-        check_size(stream.width or 0, stream.height or 0)
+    with _opened_video(path) as (container, stream):
         start, end = _span(container, stream)
         times = sample_times(start, end, count)
         if end - start > SEEK_BEYOND:
@@ -223,6 +216,19 @@ def _video(path: Path, count: int) -> list[Image.Image]:
             chosen = shown_at(_timed(container, stream), times)
         images = {id(frame): _frame_to_image(frame) for frame in chosen}
         return [images[id(frame)] for frame in chosen]
+
+
+@contextlib.contextmanager
+def _opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
+    """A container and its first picture track."""
+    # Only files that hold their own frames: a playlist could make the reader open other files or addresses.
+    options = {"protocol_whitelist": "file", "format_whitelist": CONTAINERS}
+    with _pyav().open(str(path), options=options) as container:
+        if not container.streams.video:
+            raise Undecodable("it has no picture track")
+        stream = container.streams.video[0]
+        check_size(stream.width or 0, stream.height or 0)
+        yield container, stream
 
 
 def _pyav() -> Any:
@@ -287,3 +293,32 @@ def _frame_to_image(frame: Any) -> Image.Image:
     check_size(frame.width, frame.height)
     image = frame.to_image()
     return image.rotate(frame.rotation, expand=True) if frame.rotation else image
+
+
+# A first look
+
+
+def count_frames(path: Path, *, is_clip: bool) -> int:
+    """Frames of a picture or clip without decoding it: 1, or 2 for "more than one". Undecodable where it is neither.
+
+    Reads headers only, so a file that is damaged further in passes; `decode` finds that.
+    """
+    try:
+        try:
+            with Image.open(path) as image:
+                check_size(image.width, image.height)
+                return min(getattr(image, "n_frames", 1), 2) if is_clip else 1
+        except UnidentifiedImageError:
+            if not is_clip or path.suffix.lower() == ".gif":
+                raise
+            return _count_video_frames(path)
+    except (Undecodable, MissingError):
+        raise
+    except Exception as error:
+        raise reason_of(path, error) from None
+
+
+def _count_video_frames(path: Path) -> int:
+    with _opened_video(path) as (container, stream):
+        packets = (packet for packet in container.demux(stream) if packet.size)
+        return sum(1 for _ in itertools.islice(packets, 2))

@@ -98,11 +98,12 @@ class EfficientNetLite(nn.Module):
         strides = [s if i == 0 else 1 for s, n in zip(STRIDES, repeats, strict=True) for i in range(n)]
         self.blocks = nn.Sequential(*(Block(weights, f"_blocks.{i}", s) for i, s in enumerate(strides)))
         self.head = nn.Sequential(Convolution(weights, "_conv_head", "_bn1"), nn.ReLU6(inplace=True))
-        self.classes = nn.Linear(*reversed(weights["_fc.weight"].shape))
+        outer, inner = weights["_fc.weight"].shape
+        self.classes = nn.Linear(inner, outer)
         self.classes.load_state_dict({"weight": weights["_fc.weight"], "bias": weights["_fc.bias"]})
         self.grid = grid
         self.requires_grad_(False)
-        self.to(memory_format=torch.channels_last)
+        nn.Module.to(self, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Float[Tensor, "frames 3 height width"]) -> Encoded:
         maps = self.head(self.blocks(self.stem(pixels)))

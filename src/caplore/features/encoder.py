@@ -1,6 +1,6 @@
 """What an encoder is: frames in, a pooled vector and/or region vectors out, and a description that rebuilds it.
 
-    pixels [frames, height, width, 3] uint8 -> normalise -> network -> {"pooled": [frames, dim], "regions": [frames, n, dim]}
+    pixels uint8 [frames, height, width, 3] -> normalise -> network -> pooled [frames, dim], regions [frames, n, dim]
 
 For a clip, time is pooled too: `pooled` is the mean over its frames (spatial-temporal mean pooling, as the
 paper does), and `regions` are its segments of time, each the mean of its own frames. The description
@@ -63,7 +63,7 @@ class Encoder:
 
     @torch.inference_mode()
     def inputs(self, pixels: UInt8[Tensor, "frames height width 3"]) -> Encoded:
-        """Features of inputs, one row each: of pictures as they are, of clips (clip.frames rows each) pooled over time."""
+        """Features of inputs, one row each: pictures as they are; clips, clip.frames rows each, pooled over time."""
         encoded = self(pixels)
         return encoded if self.clip is None else pool_time(encoded, self.clip)
 

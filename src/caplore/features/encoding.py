@@ -135,7 +135,7 @@ def encode(
     again: bool = False,
     progress: Progress = lambda done, bad: None,
 ) -> FeatureStore:
-    """Encode what the store does not hold yet; features end in DATA/features/<name>, bad files in bad.jsonl beside them."""
+    """Encode what the store does not hold yet, into DATA/features/<name>; bad files go to bad.jsonl beside it."""
     path = dataset.store_path(name or encoder.store_name)
     if again:
         remove_store(path)
@@ -157,10 +157,9 @@ def encode(
         progress(done, len(bad))
     shard.write()
     if not writer.done:
+        first = f" (first: {bad[0]['id']}: {bad[0]['reason']})" if bad else ""
         raise InputError(
-            f"none of the {len(dataset.inputs)} inputs of {dataset.path} could be encoded (first: {bad[0]['id']}: {bad[0]['reason']})"
-            if bad
-            else f"{dataset.path} has no inputs"
+            f"none of the {len(dataset.inputs)} inputs of {dataset.path} could be encoded{first}"
         )
     return writer.finish(bad)
 
@@ -205,6 +204,6 @@ def _refuse_replaced(dataset: Dataset, writer: StoreWriter) -> None:
     found = [item.id for item in dataset.inputs if replaced(item)]
     if found:
         raise InputError(
-            f"{len(found)} files of {dataset.path} are not the ones that {writer.path} was made from (first: {found[0]!r})",
+            f"{len(found)} files of {dataset.path} are not those that {writer.path} was made from (first: {found[0]!r})",
             fix="encode them all again with --again",
         )

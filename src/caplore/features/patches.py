@@ -63,7 +63,7 @@ def colour_shares(
 def edges(
     pixels: Float[Tensor, "frames 3 height width"], scale: int
 ) -> Float[Tensor, "frames directions height width"]:
-    """Gradient length shared between the two nearest of 8 directions (light to dark counts apart from dark to light)."""
+    """Gradient length shared between the two nearest of 8 directions; light to dark is not dark to light."""
     grey = pixels.mean(1, keepdim=True)
     if scale > 1:
         grey = avg_pool2d(grey, 2 * scale - 1, stride=1, padding=scale - 1)

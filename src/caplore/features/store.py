@@ -10,6 +10,7 @@ larger than memory can be read row by row, by many processes at once. Each shard
 and the digest of its encoder, so that encoding goes on after a kill where the last whole shard ended.
 """
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ KINDS = ("pooled", "regions")
 
 @dataclass(frozen=True)
 class FeatureStore:
-    """A folder of features, open for reading. `shapes` is {"pooled": [dim], "regions": [n, dim]}, what there is of it."""
+    """A folder of features, open for reading. `shapes` has "pooled": (dim,) and/or "regions": (n, dim)."""
 
     path: Path
     ids: tuple[str, ...]
@@ -155,18 +156,18 @@ class StoreWriter:
             notes = shard.metadata() or {}
             if notes.get("encoder") != self._digest:
                 raise InputError(
-                    f"{self.path} holds features that were made in another way (other weights, preprocessing or frames)",
+                    f"{self.path} holds features made in another way (other weights, preprocessing or frames)",
                     fix=f"encode under another name with --name, or start over with --again (it deletes {self.path})",
                 )
             shapes = {
                 kind: list(shard.get_slice(kind).get_shape())[1:] for kind in KINDS if kind in shard.keys()
-            }  # noqa: SIM118
+            }
         self._same_shapes(shapes)
         self._remember(path.name, json.loads(notes["ids"]), json.loads(notes["bytes"]))
 
     def _remember(self, shard: str, ids: Sequence[str], sizes: Sequence[int] | None) -> None:
         self._shards.append((shard, list(ids)))
-        self.done.update(zip(ids, sizes or [None] * len(ids), strict=True))
+        self.done.update(zip(ids, sizes or itertools.repeat(None, len(ids)), strict=True))
 
     def _same_shapes(self, shapes: dict[str, list[int]]) -> None:
         if not shapes:

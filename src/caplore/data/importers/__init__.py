@@ -1,0 +1,1 @@
+"""Other people's data sets, and yours, as one caplore data set: read, checked, written, reported."""

@@ -1,0 +1,85 @@
+"""COCO in its two usual forms: the official annotation JSON, and Karpathy's split JSON (also Flickr8k and Flickr30k).
+
+    official   captions_train2014.json  {"images": [{id, file_name}], "annotations": [{image_id, caption}]}
+    Karpathy   dataset_coco.json        {"images": [{filename, filepath?, split, sentences: [{raw}]}]}
+
+In Karpathy's split, `restval` (30,504 images of COCO's validation set) is trained on, as everybody does.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from caplore.data.importers.source import Finding, Item, Source
+from caplore.errors import InputError
+from caplore.files import read_json
+
+SPLITS = {"restval": "train", "dev": "val", "validate": "val", "validation": "val"}
+
+
+def read_coco(path: Path, media: Path | None = None) -> Source:
+    """A JSON file, or a folder that holds some; `media` is the folder of the pictures (default: beside the JSON)."""
+    files = [path] if path.is_file() else _annotation_files(path)
+    folder = media or (path if path.is_dir() else path.parent)
+    source = Source(name="coco", media="image", items=[], media_folder=folder)
+    for file in files:
+        content = read_json(file, "annotations")
+        if not isinstance(content, dict) or not isinstance(content.get("images"), list):
+            raise InputError(f"{file} is not a COCO annotation file: it has no list of images")
+        if "annotations" in content:
+            source.items += _official(file, content, source.findings, folder)
+        else:
+            source.name = str(content.get("dataset", "coco"))
+            source.items += _karpathy(file, content, source.findings)
+    return source
+
+
+def _annotation_files(folder: Path) -> list[Path]:
+    """Karpathy's file where there is one (it has every caption already), else all official caption files."""
+    karpathy = sorted(folder.glob("dataset_*.json"))
+    official = sorted({*folder.glob("captions_*.json"), *folder.glob("annotations/captions_*.json")})
+    if not (karpathy or official):
+        raise InputError(
+            f"{folder} has no COCO captions (looked for dataset_*.json, captions_*.json, annotations/captions_*.json)",
+            fix="give the folder or the JSON file itself",
+        )
+    return karpathy[:1] or official
+
+
+def _official(path: Path, content: dict[str, Any], findings: list[Finding], media: Path) -> Iterator[Item]:
+    """One split per file, named by the file; pictures lie in the folder named like it (train2014/), or right there."""
+    name = path.stem.removeprefix("captions_")
+    split = next((s for s in ("train", "val", "test") if name.startswith(s)), "train")
+    prefix = f"{name}/" if (media / name).is_dir() else ""
+    captions: dict[Any, list[str]] = defaultdict(list)
+    for number, row in enumerate(content["annotations"]):
+        try:
+            captions[row["image_id"]].append(row["caption"])
+        except (KeyError, TypeError):
+            findings.append(Finding("malformed", f"{path.name} annotations[{number}]", str(row)[:100]))
+    for number, row in enumerate(content["images"]):
+        where = f"{path.name} images[{number}]"
+        try:
+            item = Item(str(row["id"]), split, prefix + row["file_name"], captions.pop(row["id"], []), where)
+        except (KeyError, TypeError):
+            findings.append(Finding("malformed", where, str(row)[:100]))
+            continue
+        yield item
+    for image, orphans in captions.items():
+        findings.append(Finding("caption-of-nothing", str(image), f"{path.name}: {orphans[0]}"))
+
+
+def _karpathy(path: Path, content: dict[str, Any], findings: list[Finding]) -> Iterator[Item]:
+    for number, row in enumerate(content["images"]):
+        where = f"{path.name} images[{number}]"
+        try:
+            folder = row.get("filepath", "")
+            file = f"{folder}/{row['filename']}" if folder else row["filename"]
+            name = str(row.get("cocoid", Path(row["filename"]).stem))
+            captions = [sentence["raw"] for sentence in row["sentences"]]
+            item = Item(name, SPLITS.get(row["split"], row["split"]), file, captions, where)
+        except (KeyError, TypeError, AttributeError):
+            findings.append(Finding("malformed", where, str(row)[:100]))
+            continue
+        yield item
