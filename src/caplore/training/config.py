@@ -166,6 +166,13 @@ class Model:
         _check("model.hidden", self.hidden, self.hidden >= 1, "at least 1")
         _check("model.dropout", self.dropout, 0 <= self.dropout < 1, "from 0 to below 1")
 
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What `models.build` takes: words and attention are as wide as the decoder."""
+        wide = {"fc": ("embed",), "att2in": ("embed", "attention"), "updown": ("embed", "attention")}
+        same = dict.fromkeys(wide.get(self.name, ()), self.hidden)
+        return {"hidden": self.hidden, "dropout": self.dropout, **same}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:

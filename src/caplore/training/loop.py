@@ -101,6 +101,7 @@ def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
                 "media": dataset.media,
                 "checksum": dataset.checksum,
             },
+            store=store.path.name,
             encoder=dict(store.encoder),
             features={kind: list(shape) for kind, shape in store.shapes.items()},
             architecture=model.config,
@@ -191,9 +192,7 @@ def _new_model(recipe: Recipe, store: FeatureStore, vocabulary: Vocabulary) -> M
         vocab=len(vocabulary),
         pooled_dim=pooled[0] if pooled else None,
         regions=(regions[0], regions[1]) if regions else None,
-        hidden=recipe.model.hidden,
-        embed=recipe.model.hidden,
-        dropout=recipe.model.dropout,
+        **recipe.model.sizes,
     )
 
 

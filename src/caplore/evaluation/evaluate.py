@@ -1,0 +1,175 @@
+"""model + split -> captions -> scores -> one JSON file.
+
+Decodes by beam 5 and by sets of 5 (drawn, and the top of the beam), scores the captions as coco-caption
+does, and on made worlds adds the exact figures.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from caplore.data.dataset import Dataset, Input, open_dataset
+from caplore.data.scenes import Truth, load_truths
+from caplore.errors import ConfigError, InputError
+from caplore.evaluation.captioner import (
+    Beam,
+    Captioner,
+    Decoder,
+    Draw,
+    Said,
+    as_features,
+    load_captioner,
+    settings,
+    texts,
+)
+from caplore.evaluation.exact import exact_figures
+from caplore.features.store import FeatureStore, open_store
+from caplore.files import write_json, write_jsonl
+from caplore.metrics.scoring import text_scores
+from caplore.models.protocol import Features
+from caplore.training.examples import check_features
+
+FORMAT = "caplore-evaluation-1"
+EXAMPLES = 24
+
+DECODERS: dict[str, Decoder] = {"beam": Beam(width=5, n=1), "rs": Draw(n=5), "bs": Beam(width=5, n=5)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to decode and score; the defaults are the paper's."""
+
+    split: str = "test"
+    decoders: Mapping[str, Decoder] = field(default_factory=lambda: dict(DECODERS))
+    metrics: Sequence[str] | None = None
+    exact: int = 200
+    """Test inputs whose complete truth is walked; 0 leaves the exact figures out."""
+    limit: int = 0
+    """Only the first inputs of the split; 0 is all of them."""
+    seed: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.exact < 0 or self.limit < 0:
+            raise ConfigError("--exact and --limit are 0 or more")
+
+
+def evaluate(run: Path, plan: Plan, *, data: Path | None = None) -> Path:
+    """Write results/<split>.json and <split>.captions.jsonl of a run folder; returns the JSON's path."""
+    captioner = load_captioner(run, plan.device)
+    head = captioner.run.head()
+    dataset = open_dataset(Path(data or head["data"]))
+    store = open_store(dataset.store_path(head["store"]))
+    check_features(store, head["features"])
+    inputs = _inputs(dataset, store, plan)
+    features = as_features(store.load([item.id for item in inputs]))
+    said = {name: captioner.caption(features, how, seed=plan.seed) for name, how in plan.decoders.items()}
+    references = [list(item.captions) for item in inputs]
+    scored = {
+        name: text_scores(texts(found), references, metrics=plan.metrics) for name, found in said.items()
+    }
+    truths = _truths(dataset, inputs)
+    result = {
+        "format": FORMAT,
+        "run": _run_facts(captioner, dataset, head),
+        "split": plan.split,
+        "inputs": len(inputs),
+        "references": round(sum(map(len, references)) / len(references), 2),
+        "decoders": {
+            name: {"settings": settings(plan.decoders[name], captioner.max_words), "scores": found.to_json()}
+            for name, found in scored.items()
+        },
+        "exact": _exact(captioner, features, truths, plan.exact),
+        "examples": _examples(inputs, said, scored, truths),
+    }
+    path = captioner.run.path / "results" / f"{plan.split}.json"
+    write_jsonl(path.with_suffix(".captions.jsonl"), _caption_rows(inputs, said))
+    write_json(path, result)
+    return path
+
+
+def _inputs(dataset: Dataset, store: FeatureStore, plan: Plan) -> list[Input]:
+    known = set(store.ids)
+    found = [item for item in dataset.split(plan.split) if item.captions and item.id in known]
+    if not found:
+        raise InputError(
+            f"split {plan.split!r} of {dataset.path} has no input with captions and features",
+            fix=f"caplore features {dataset.path} --encoder {store.path.name}",
+        )
+    return found[: plan.limit] if plan.limit else found
+
+
+def _truths(dataset: Dataset, inputs: Sequence[Input]) -> list[Truth] | None:
+    if not (dataset.path / "scenes.jsonl").is_file():
+        return None
+    return load_truths(dataset, [item.id for item in inputs])
+
+
+def _exact(
+    captioner: Captioner, features: Features, truths: list[Truth] | None, count: int
+) -> dict[str, Any] | None:
+    if truths is None or count == 0:
+        return None
+    some = Features(*(None if f is None else f[:count] for f in features))
+    return exact_figures(captioner, some, truths[:count])
+
+
+def _run_facts(captioner: Captioner, dataset: Dataset, head: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("recipe", "objective", "model", "seed", "commit", "config", "status")
+    return {
+        "name": captioner.run.name,
+        "path": str(captioner.run.path),
+        **{key: head.get(key) for key in kept},
+        "encoder": head["encoder"]["name"],
+        "dataset": {
+            "name": dataset.name,
+            "version": dataset.version,
+            "media": dataset.media,
+            "checksum": dataset.checksum,
+            "path": str(dataset.path),
+        },
+    }
+
+
+def _examples(
+    inputs: Sequence[Input],
+    said: Mapping[str, list[list[Said]]],
+    scored: Mapping[str, Any],
+    truths: list[Truth] | None,
+) -> list[dict[str, Any]]:
+    """The first inputs with everything that was said of them: the same inputs for every run of a data set."""
+    cider = {name: found.of("cider_d") for name, found in scored.items()}
+    rows = []
+    for i, item in enumerate(inputs[:EXAMPLES]):
+        sets = {
+            name: [
+                {
+                    "caption": " ".join(one.words),
+                    "logprob": round(one.logprob, 4),
+                    "cider_d": round(cider[name][i][j], 4),
+                    "correct": truths[i].contains(one.words) if truths else None,
+                }
+                for j, one in enumerate(found[i])
+            ]
+            for name, found in said.items()
+        }
+        rows.append({"id": item.id, "file": item.file, "references": list(item.captions[:5]), "sets": sets})
+    return rows
+
+
+def _caption_rows(inputs: Sequence[Input], said: Mapping[str, list[list[Said]]]) -> list[dict[str, Any]]:
+    return [
+        {"id": item.id}
+        | {
+            name: [{"caption": " ".join(one.words), "logprob": round(one.logprob, 4)} for one in found[i]]
+            for name, found in said.items()
+        }
+        for i, item in enumerate(inputs)
+    ]
+
+
+def read_captions(path: Path) -> list[dict[str, Any]]:
+    """The captions an evaluation wrote, one row per input."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

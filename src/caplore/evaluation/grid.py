@@ -1,0 +1,148 @@
+"""A grid of runs: models x objectives x seeds, trained where missing, evaluated, each in its own process.
+
+A cell of the grid is a run folder `<model>-<objective>-<seed>`. What is done stays done: a grid that was
+interrupted goes on with what is missing, and a run that was cut short is resumed.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from caplore.errors import CaploreError
+from caplore.files import read_json
+from caplore.training.run import Run
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run to train and evaluate; `start` is the cross-entropy run its sequence phase begins from."""
+
+    folder: Path
+    recipe: str
+    start: Path | None
+    knobs: tuple[str, ...]
+    split: str
+
+    @property
+    def result(self) -> Path:
+        return self.folder / "results" / f"{self.split}.json"
+
+    def status(self) -> str:
+        """missing | started | stopped | done"""
+        path = self.folder / "run.json"
+        return str(read_json(path, "run")["status"]) if path.is_file() else "missing"
+
+    def commands(self) -> Iterator[list[str]]:
+        """What is left to do, as a person would type it."""
+        status = self.status()
+        if status == "missing":
+            start = [] if self.start is None else ["--start", str(self.start)]
+            yield ["train", self.recipe, "--to", str(self.folder), *start, *self.knobs]
+        elif status == "started":
+            yield ["train", "--resume", str(self.folder)]
+        if status in ("missing", "started") or not self.result.is_file():
+            yield ["evaluate", str(self.folder), "--split", self.split]
+
+
+def cells(
+    prefix: str,
+    to: Path,
+    *,
+    models: Sequence[str],
+    objectives: Sequence[str],
+    seeds: Sequence[int],
+    knobs: Sequence[str] = (),
+    split: str = "test",
+) -> list[Cell]:
+    """The grid; every objective but `xe` starts from the cross-entropy run of its model and seed."""
+    found = []
+    for model in models:
+        for seed in seeds:
+            xe = to / f"{model}-xe-{seed}"
+            for objective in dict.fromkeys(["xe", *objectives]):
+                name = objective.replace("_", "-").replace("sll-sle", "sle")
+                folder = to / f"{model}-{name}-{seed}"
+                own = ("--model.name", model, "--seed", str(seed), *knobs)
+                found.append(Cell(folder, f"{prefix}-{name}", None if objective == "xe" else xe, own, split))
+    return found
+
+
+def run(grid: Sequence[Cell], *, jobs: int, say: Callable[[str], None]) -> None:
+    """Train and evaluate every cell, `jobs` at a time; a collapsed run keeps its last good model and goes on."""
+    waiting = list(grid)
+    running: dict[Future[None], Cell] = {}
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            while waiting or running:
+                for cell in [c for c in waiting if c.start is None or _is_trained(c.start)]:
+                    if len(running) == jobs:
+                        break
+                    waiting.remove(cell)
+                    alone = len(running) == 0 and not any(_is_ready(c) for c in waiting)
+                    running[pool.submit(_work, cell, threads * (jobs if alone else 1), say)] = cell
+                # An evaluation may still be running while its weights already are there: look again soon.
+                finished, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    running.pop(future)
+                    future.result()
+        except BaseException:
+            for future in running:
+                future.cancel()
+            _stop_children()
+            raise
+
+
+def _is_trained(folder: Path) -> bool:
+    path = folder / "run.json"
+    return path.is_file() and read_json(path)["status"] in ("done", "stopped")
+
+
+def _is_ready(cell: Cell) -> bool:
+    return cell.start is None or _is_trained(cell.start)
+
+
+_CHILDREN: set[subprocess.Popen[str]] = set()
+
+
+def _stop_children() -> None:
+    """SIGTERM: a training run saves where it is."""
+    for child in list(_CHILDREN):
+        child.terminate()
+
+
+def _work(cell: Cell, threads: int, say: Callable[[str], None]) -> None:
+    for command in cell.commands():
+        began = time.monotonic()
+        code, errors = _call(command, threads)
+        took = f"{time.monotonic() - began:.0f} s"
+        if code == 0:
+            say(f"{command[0]:<9}{cell.folder}  {took}")
+        elif command[0] == "train" and cell.status() == "stopped":
+            say(f"stopped  {cell.folder}  {took}: {Run(cell.folder).head()['stopped']}")
+        else:
+            raise CaploreError(
+                f"`caplore {' '.join(command)}` failed (exit {code}):\n{errors.strip()[-2000:]}",
+                fix="mend that, then run the same command again: what is done is not repeated",
+            )
+
+
+def _call(command: Sequence[str], threads: int) -> tuple[int, str]:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "caplore", *command, *(["--quiet"] if command[0] == "train" else [])],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+    )
+    _CHILDREN.add(child)
+    try:
+        _, errors = child.communicate()
+        return child.returncode, errors
+    finally:
+        _CHILDREN.discard(child)
