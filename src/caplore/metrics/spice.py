@@ -32,12 +32,14 @@ from numpy.typing import NDArray
 from caplore.errors import CaploreError
 from caplore.files import cache_folder, digest_of
 from caplore.metrics.java import Java, TimeLimit, find_java, memory_gib, run_java
+from caplore.metrics.signature import signature
 from caplore.metrics.spice_setup import installed_jars
+from caplore.text.ptb import SIGNATURE as PTB
 
 KINDS = ("All", "Object", "Attribute", "Relation", "Cardinality", "Color", "Size")
 COUNTS = ("tp", "fp", "fn")
 VERSION = "1.0"
-SIGNATURE = f"spice{VERSION} ptb corenlp3.6.0 wordnet-synonyms scale 0..1"
+SIGNATURE = signature("SPICE", tok=PTB, program=VERSION, parser="corenlp-3.6.0", synonyms="wordnet", scale=1)
 
 FIRST_CHUNK = 50
 CHUNK_SECONDS = 60.0

@@ -28,7 +28,7 @@ BLOCK = 1 << 20
 def downloaded(requirement: str) -> Iterator[Path]:
     """The wheel of `name==version`, in a temporary folder that goes afterwards."""
     with tempfile.TemporaryDirectory(prefix="caplore-") as folder:
-        command = [*_client(), "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
+        command = [*client(), "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
         done = subprocess.run(
             [*command, "--dest", folder, requirement], stdout=sys.stderr, stderr=subprocess.PIPE, text=True
         )
@@ -45,7 +45,7 @@ def downloaded(requirement: str) -> Iterator[Path]:
         yield wheels[0]
 
 
-def _client() -> list[str]:
+def client() -> list[str]:
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     if uvx := shutil.which("uvx"):

@@ -1,0 +1,181 @@
+"""caplore score CANDIDATES --refs REFS: every metric of the field on captions from anywhere."""
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from caplore.cli.parsing import parse
+from caplore.errors import ConfigError
+from caplore.evaluation.scoring import METRICS, Progress, Result, SpiceSettings, score
+
+if TYPE_CHECKING:
+    from caplore.metrics.signature import Score
+
+WIDTH = 80
+NAME = 20
+ABOUT = f"""Score captions against references: BLEU, ROUGE-L, CIDEr-D, METEOR, SPICE and, for
+several captions per input, diversity and coverage. Nothing of it needs Java but SPICE.
+
+  caplore score results.json --refs captions_val2014.json
+  caplore score a.txt --refs ref0.txt ref1.txt ref2.txt      (line by line)
+  caplore score samples.jsonl --refs DIR:test --bootstrap 1000 --json out.json
+
+Files: COCO results or annotations, Karpathy's dataset.json (FILE:split), JSON or JSONL
+records, CSV or TSV with a header, id<tab>caption, plain text, a caplore data set (DIR:split).
+Metrics: {", ".join(METRICS[:8])},
+{", ".join(METRICS[8:])}. See docs/score.md."""
+
+UNSCALED = {"length", "vocabulary", "vendi"}  # not shares: times 100 they mean nothing
+READING = {
+    "cider_d": "its scale is 0 to 10, not 0 to 1; papers print it times 100",
+    "cider": "the plain one, scale 0 to 10; what coco-caption calls CIDEr is cider_d",
+    "recall_cider_d": "on CIDEr-D's scale of 0 to 10",
+    "meteor": "METEOR 1.5; NLTK's, without paraphrases, is another number",
+    "spice": "around .2 is usual with five references",
+    "mbleu_4": "lower is more varied",
+    "bad_endings": "the share that ends like 'on a': cut off",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    candidates: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CANDIDATES ...")]
+    """The captions to score; text files given together stand side by side."""
+    refs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="REFS ...")]
+    """The references, in any of the formats."""
+    metrics: str | None = None
+    """Names with commas between them. Default: all that need no set-up, and METEOR if it is set up."""
+    df: Path | None = None
+    """Captions whose document frequencies CIDEr takes (a training set). Default: those of the references."""
+    training: Path | None = None
+    """Training captions, for the share of novel captions."""
+    covered: Literal["cider_d", "bleu_4", "rouge_l"] = "cider_d"
+    """The similarity behind recall, precision and F1 of the references."""
+    meteor: Literal["python", "java"] = "python"
+    """caplore's METEOR, or the original jar."""
+    bootstrap: int = 0
+    """Draws for 95 % intervals; 1000 is usual, 0 none."""
+    json: Path | None = None
+    """Write everything here, and what `caplore compare` needs beside it."""
+    spice_minutes: float | None = None
+    """Time limit of SPICE; the next run goes on from there."""
+    spice_threads: int | None = None
+    """Threads of SPICE. Default: all cores."""
+    spice_memory: float | None = None
+    """GiB that SPICE may use. Default: 4, or six tenths of the machine's."""
+
+    def __post_init__(self) -> None:
+        if self.bootstrap < 0:
+            raise ConfigError(f"--bootstrap is {self.bootstrap}, a number of draws is 0 or more")
+        if self.spice_threads is not None and self.spice_threads < 1:
+            raise ConfigError(f"--spice-threads is {self.spice_threads}, a program has at least 1")
+
+
+def main(argv: list[str]) -> int:
+    options = parse(Options, argv, prog="caplore score", description=ABOUT)
+    with _progress() as progress:
+        result = score(
+            options.candidates,
+            options.refs,
+            metrics=None if options.metrics is None else options.metrics.split(","),
+            df=options.df,
+            training=options.training,
+            covered=options.covered,
+            meteor=options.meteor,
+            bootstrap=options.bootstrap,
+            spice=SpiceSettings(
+                minutes=options.spice_minutes,
+                threads=options.spice_threads,
+                memory_gib=options.spice_memory,
+            ),
+            progress=progress,
+        )
+    if options.json is not None:
+        result.save(options.json)
+    print("\n".join(page(result)))
+    return 0
+
+
+def page(result: Result) -> list[str]:
+    """The scores as a table of 80 columns: sources, oddities, a row a score, the signatures."""
+    lines = []
+    for role, side in result.made_of.items():
+        head = f"{role}: {side['captions']:,} captions of {side['inputs']:,} inputs, "
+        lines += textwrap.wrap(head + side["source"], WIDTH, subsequent_indent="  ")
+    for note in result.notes:
+        lines += textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  ")
+    head = f"{'':{NAME}}{'value':>10}{'x 100':>9}"
+    lines += ["", head + ("     95 % interval" if result.intervals else "")]
+    for name, found in result.scores.corpus.items():
+        lines += _row(name, found, result.intervals.get(name))
+    return [*lines, "", *_signatures(result)]
+
+
+def _row(name: str, found: "Score", interval: list[float] | None) -> list[str]:
+    if found.value is None:
+        return _note(f"{name:<{NAME}}  not computed: {found.note}", "")
+    times = "" if name in UNSCALED else f"{100 * found.value:.1f}"
+    between = "" if interval is None else f"   {interval[0]:.4f} .. {interval[1]:.4f}"
+    lines = [f"{name:<{NAME}}{found.value:>10.4f}{times:>9}{between}"]
+    for note in (READING.get(name), found.note if not name.startswith(("mean_", "oracle_")) else None):
+        if note:
+            lines += _note(note)
+    return lines
+
+
+def _note(text: str, indent: str = "    ") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "    ")
+
+
+def _signatures(result: Result) -> list[str]:
+    """Each signature once: scores that differ only in their name share a line."""
+    of: dict[str, list[str]] = {}
+    for name, found in result.scores.corpus.items():
+        label, _, settings = found.signature.partition("|")
+        of.setdefault(
+            settings if label.startswith(("BLEU", "mBLEU", "Div", "SPICE")) else found.signature, []
+        ).append(name)
+    lines = ["signatures"]
+    for settings, names in of.items():
+        lines += textwrap.wrap(f"  {', '.join(names)}: ", WIDTH)
+        lines += textwrap.wrap(
+            settings.replace("|", " | "), WIDTH, initial_indent="    ", subsequent_indent="    "
+        )
+    return lines
+
+
+@contextmanager
+def _progress() -> Iterator[Progress | None]:
+    """A bar for SPICE, on a terminal, with the time that is left."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    bar = Progress(TextColumn("SPICE"), *columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("SPICE", total=None, start=False)
+
+    def show(done: int, total: int) -> None:
+        bar.start()
+        bar.start_task(task)
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield show
+    finally:
+        bar.stop()
