@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -187,7 +188,7 @@ def test_a_sequence_phase_can_start_from_a_run(recipe: Make, tmp_path: Path) -> 
 
 
 class TestWatch:
-    sane = {"reward": 1.0, "entropy": 2.0, "length": 10.0, "ended": 1.0, "loss": 0.1}
+    sane: ClassVar = {"reward": 1.0, "entropy": 2.0, "length": 10.0, "ended": 1.0, "loss": 0.1}
 
     def windows(self, *changes: dict[str, float]) -> None:
         watch = Watch("sequence", reference_length=10.0)

@@ -25,9 +25,10 @@ from caplore.evaluation.captioner import (
     texts,
 )
 from caplore.evaluation.exact import exact_figures
+from caplore.evaluation.scoring import Result, score
+from caplore.evaluation.statistics_io import write_statistics
 from caplore.features.store import FeatureStore, open_store
 from caplore.files import write_json, write_jsonl
-from caplore.metrics.scoring import text_scores
 from caplore.models.protocol import Features
 from caplore.training.examples import check_features
 
@@ -66,19 +67,19 @@ def evaluate(run: Path, plan: Plan, *, data: Path | None = None) -> Path:
     inputs = _inputs(dataset, store, plan)
     features = as_features(store.load([item.id for item in inputs]))
     said = {name: captioner.caption(features, how, seed=plan.seed) for name, how in plan.decoders.items()}
-    references = [list(item.captions) for item in inputs]
-    scored = {
-        name: text_scores(texts(found), references, metrics=plan.metrics) for name, found in said.items()
-    }
+    scored = {name: _score(inputs, texts(found), plan) for name, found in said.items()}
     truths = _truths(dataset, inputs)
     result = {
         "format": FORMAT,
         "run": _run_facts(captioner, dataset, head),
         "split": plan.split,
         "inputs": len(inputs),
-        "references": round(sum(map(len, references)) / len(references), 2),
+        "references": round(sum(len(item.captions) for item in inputs) / len(inputs), 2),
         "decoders": {
-            name: {"settings": settings(plan.decoders[name], captioner.max_words), "scores": found.to_json()}
+            name: {
+                "settings": settings(plan.decoders[name], captioner.max_words),
+                "scores": found.scores.to_json(),
+            }
             for name, found in scored.items()
         },
         "exact": _exact(captioner, features, truths, plan.exact),
@@ -86,8 +87,16 @@ def evaluate(run: Path, plan: Plan, *, data: Path | None = None) -> Path:
     }
     path = captioner.run.path / "results" / f"{plan.split}.json"
     write_jsonl(path.with_suffix(".captions.jsonl"), _caption_rows(inputs, said))
+    statistics = {name: found.scores.statistics for name, found in scored.items()}
+    write_statistics(path, [item.id for item in inputs], statistics)
     write_json(path, result)
     return path
+
+
+def _score(inputs: Sequence[Input], captions: Sequence[list[str]], plan: Plan) -> Result:
+    ids = [item.id for item in inputs]
+    references = {item.id: list(item.captions) for item in inputs}
+    return score(dict(zip(ids, captions, strict=True)), references, metrics=plan.metrics)
 
 
 def _inputs(dataset: Dataset, store: FeatureStore, plan: Plan) -> list[Input]:
@@ -136,11 +145,11 @@ def _run_facts(captioner: Captioner, dataset: Dataset, head: Mapping[str, Any]) 
 def _examples(
     inputs: Sequence[Input],
     said: Mapping[str, list[list[Said]]],
-    scored: Mapping[str, Any],
+    scored: Mapping[str, Result],
     truths: list[Truth] | None,
 ) -> list[dict[str, Any]]:
     """The first inputs with everything that was said of them: the same inputs for every run of a data set."""
-    cider = {name: found.of("cider_d") for name, found in scored.items()}
+    cider = {name: found.scores.of("cider_d") for name, found in scored.items()}
     rows = []
     for i, item in enumerate(inputs[:EXAMPLES]):
         sets = {

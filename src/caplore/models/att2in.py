@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from caplore.models.protocol import Features, State, expect, shift_right, spread
+from caplore.models.entry import Entry
+from caplore.models.protocol import Features, State, shift_right, spread
 
 
 class Att2in(nn.Module):
@@ -45,7 +46,7 @@ class Att2in(nn.Module):
             "attention": attention,
             "dropout": dropout,
         }
-        self.shape = tuple(regions)
+        self.entry = Entry("region", regions)
         self.dropout = dropout
         self.width, self.attention = hidden, attention
         self.value = nn.Linear(regions[1], hidden)
@@ -85,7 +86,7 @@ class Att2in(nn.Module):
         return self.out(self.hidden(features, tokens))
 
     def _begin(self, features: Features, drop: float) -> State:
-        regions = expect("region", features.regions, self.shape, self.value.weight)
+        regions = self.entry(features.regions)
         values = F.dropout(self.value(regions).relu(), drop)
         zero = values.new_zeros(len(values), self.width)
         return zero, zero, values, self.key(values)

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from caplore.models.protocol import Features, State, expect, pooled_vector, shift_right, spread
+from caplore.models.entry import Entry
+from caplore.models.protocol import Features, State, pooled_vector, shift_right, spread
 
 
 class Fc(nn.Module):
@@ -31,6 +32,7 @@ class Fc(nn.Module):
             "embed": embed,
             "dropout": dropout,
         }
+        self.entry = Entry("pooled", (pooled_dim,))
         self.image = nn.Linear(pooled_dim, hidden)
         self.embedding = nn.Embedding(vocab, embed)
         self.lstm = nn.LSTM(embed, hidden, batch_first=True)
@@ -38,8 +40,7 @@ class Fc(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def begin(self, features: Features) -> State:
-        shape = (self.image.in_features,)
-        start = self.image(expect("pooled", pooled_vector(features), shape, self.image.weight))
+        start = self.image(self.entry(pooled_vector(features)))
         return start, start
 
     def advance(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows dim"], State]:

@@ -21,8 +21,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from caplore.errors import InputError
-
 EOS, BOS = 0, 1  # as caplore.text.vocabulary; models may not import it, tests/test_layers.py compares them
 
 State = tuple[Tensor, ...]
@@ -113,19 +111,3 @@ def pooled_vector(features: Features) -> Float[Tensor, "rows pooled_dim"]:
         return features.pooled
     assert features.regions is not None, "features have a pooled vector, regions, or both"
     return features.regions.mean(dim=1)
-
-
-def expect(what: str, features: Tensor | None, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """These features, if they are what the model was built for, in the precision of its weights."""
-    if features is None:
-        raise InputError(
-            f"the model was built for {what} features of shape {list(shape)}, but these have none",
-            fix="give the features of the encoder that the model was trained with",
-        )
-    if tuple(features.shape[1:]) != shape:
-        raise InputError(
-            f"the model was built for {what} features of shape {list(shape)}, "
-            f"but these are {list(features.shape[1:])}",
-            fix="give the features of the encoder that the model was trained with",
-        )
-    return features.to(like.dtype)

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from caplore.models.protocol import Features, State, expect, shift_right, spread
+from caplore.models.entry import Entry
+from caplore.models.protocol import Features, State, shift_right, spread
 
 MAX_TIME = 256  # positions in the sinusoid table
 
@@ -58,6 +59,7 @@ class Transformer(nn.Module):
         }
         self.dropout = dropout
         self.heads = heads
+        self.pooled_entry = None if pooled_dim is None else Entry("pooled", (pooled_dim,))
         self.pooled = None if pooled_dim is None else nn.Linear(pooled_dim, hidden)
         self.regions = None if regions is None else Regions(regions, hidden)
         self.encoder = nn.ModuleList(EncoderLayer(hidden, heads) for _ in range(encoder_layers))
@@ -111,9 +113,8 @@ class Transformer(nn.Module):
     def _memories(self, features: Features, drop: float) -> State:
         """Keys and values of the encoded image, for each decoder layer."""
         parts = []
-        if self.pooled is not None:
-            pooled = expect("pooled", features.pooled, (self.pooled.in_features,), self.pooled.weight)
-            parts.append(self.pooled(pooled)[:, None])
+        if self.pooled is not None and self.pooled_entry is not None:
+            parts.append(self.pooled(self.pooled_entry(features.pooled))[:, None])
         if self.regions is not None:
             parts.append(self.regions(features.regions))
         x = F.dropout(torch.cat(parts, dim=1), drop)
@@ -128,14 +129,14 @@ class Regions(nn.Module):
 
     def __init__(self, shape: tuple[int, int], hidden: int) -> None:
         super().__init__()
-        self.shape = shape
+        self.entry = Entry("region", shape)
         self.project = nn.Linear(shape[1], hidden)
         self.place = nn.Parameter(torch.zeros(shape[0], hidden))
 
     def forward(
         self, regions: Float[Tensor, "rows regions dim"] | None
     ) -> Float[Tensor, "rows regions hidden"]:
-        return self.project(expect("region", regions, self.shape, self.place)) + self.place
+        return self.project(self.entry(regions)) + self.place
 
 
 class EncoderLayer(nn.Module):

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from caplore.models.protocol import Features, State, expect, shift_right, spread
+from caplore.models.entry import Entry
+from caplore.models.protocol import Features, State, shift_right, spread
 
 
 class UpDown(nn.Module):
@@ -47,8 +48,8 @@ class UpDown(nn.Module):
             "attention": attention,
             "dropout": dropout,
         }
-        self.shape = tuple(regions)
-        self.pooled_dim = pooled_dim
+        self.entry = Entry("region", regions)
+        self.pooled_entry = None if pooled_dim is None else Entry("pooled", (pooled_dim,))
         self.dropout = dropout
         self.width, self.attention = hidden, attention
         self.value = nn.Linear(regions[1], hidden)
@@ -94,11 +95,8 @@ class UpDown(nn.Module):
         return self.out(self.hidden(features, tokens))
 
     def _begin(self, features: Features, drop: float) -> State:
-        regions = expect("region", features.regions, self.shape, self.value.weight)
-        if self.pooled_dim is None:
-            pooled = regions.mean(dim=1)
-        else:
-            pooled = expect("pooled", features.pooled, (self.pooled_dim,), self.value.weight)
+        regions = self.entry(features.regions)
+        pooled = regions.mean(dim=1) if self.pooled_entry is None else self.pooled_entry(features.pooled)
         values = F.dropout(self.value(regions).relu(), drop)
         glimpse = self.glimpse(F.dropout(self.image(pooled).relu(), drop))
         zero = values.new_zeros(len(values), self.width)

@@ -26,6 +26,7 @@ from caplore.features.store import FeatureStore
 from caplore.metrics.cider import CiderD
 from caplore.metrics.ngrams import DocumentFrequencies
 from caplore.models import Model
+from caplore.models.entry import fit_entries
 from caplore.text.vocabulary import Vocabulary
 from caplore.training import checkpoint as checkpoints
 from caplore.training import distributed, examples
@@ -86,6 +87,7 @@ def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
         vocabulary = Vocabulary.from_captions(words, min_count=recipe.min_count)
     material = gather(recipe, dataset, store, vocabulary, device)
     model = _new_model(recipe, store, vocabulary).to(device)
+    fit_entries(model, material.train.features)
     place = Place()
     if recipe.start is not None:
         _start_from(open_run(recipe.start), model)

@@ -27,10 +27,14 @@ MOST_WORDS = 32768  # a row of logits stays in registers from reading to writing
 
 
 class Output(NamedTuple):
-    """The last layer: logits = hidden @ weight.T + bias."""
+    """The last layer: logits = hidden @ weight.T + bias, filled up with rows of zeros that are no words.
 
-    weight: Float[Tensor, "vocab dim"]
-    bias: Float[Tensor, " vocab"]
+    A number of rows that 64 divides keeps every row of logits aligned, which matrix products and wide loads need.
+    """
+
+    weight: Float[Tensor, "stride dim"]
+    bias: Float[Tensor, " stride"]
+    vocab: int
 
 
 class Said(NamedTuple):
@@ -53,7 +57,7 @@ def draw(
 ) -> None:
     """Write the next word of each row into `said`; rows from `drawn` on are greedy."""
     rows, dim = hidden.shape
-    vocab = len(output.weight)
+    vocab = output.vocab
     block_rows, block_words = (64, 128) if rows > 64 else (64, 64)
     tiles = triton.cdiv(vocab, block_words)
     top, mass, logit = torch.empty(3, rows, tiles, device=hidden.device).unbind(0)
@@ -153,14 +157,14 @@ def _draw_tile(
 
 
 class Pushed(NamedTuple):
-    """What `push` found: the loss's gradients, and of each row log p(token) and the entropy (both 0 for padding)."""
+    """What `push` found: the loss's gradients, and of each row (0 for padding) ..."""
 
     hidden: Float[Tensor, "rows dim"]
     weight: Float[Tensor, "vocab dim"]
     bias: Float[Tensor, " vocab"]
-    logprob: Float[Tensor, " rows"]
-    uniform_logprob: Float[Tensor, " rows"]  # mean over all words of log p, for label smoothing
-    entropy: Float[Tensor, " rows"]
+    logprob: Float[Tensor, " rows"]  # log p(token)
+    mean_logprob: Float[Tensor, " rows"]  # the mean over all words of log p, with label smoothing
+    entropy: Float[Tensor, " rows"]  # with an entropy weight
 
 
 def own_first(own: Bool[Tensor, " rows"]) -> tuple[Int[Tensor, " rows"], Int[Tensor, ""]]:
@@ -188,22 +192,21 @@ def push(
 
     over own tokens, e being `smoothing`.
     """
-    rows, vocab = len(hidden), len(output.weight)
+    rows, stride = len(hidden), len(output.weight)
     order, count = own_first(own)
     packed = hidden.index_select(0, order)
     logits = _product(packed, output.weight)
-    gradient = torch.empty(rows, vocab, dtype=hidden.dtype, device=hidden.device)
+    slope = torch.empty(rows, stride, dtype=hidden.dtype, device=hidden.device)
     seen = torch.zeros(3, rows, device=hidden.device)
-    bias = torch.zeros(vocab, device=hidden.device)
-    each = 8 if rows >= 4096 else 2
-    _push_rows[(triton.cdiv(rows, each),)](
-        logits, output.bias, gradient, order, tokens, weight, count, seen, bias,
-        seen if entropy_weight is None else entropy_weight, rows, vocab, smoothing,
-        ENTROPY=entropy_weight is not None, SMOOTH=smoothing > 0, WORDS=triton.next_power_of_2(vocab), EACH=each,
-        num_warps=16 if vocab > 4096 else 4,
+    _push_rows[(rows,)](
+        logits, output.bias, slope, order, tokens, weight, count, seen,
+        seen if entropy_weight is None else entropy_weight, rows, output.vocab, stride, smoothing,
+        ENTROPY=entropy_weight is not None, SMOOTH=smoothing > 0, WORDS=triton.next_power_of_2(stride),
+        num_warps=max(4, min(16, triton.next_power_of_2(stride) // 1024)),
     )  # fmt: skip
-    back = torch.empty_like(hidden).index_copy_(0, order, gradient @ output.weight)
-    return Pushed(back, gradient.T @ packed, bias.to(output.bias.dtype), *seen.unbind(0))
+    back = torch.empty_like(hidden).index_copy_(0, order, slope @ output.weight)
+    to_bias = slope.sum(0, dtype=torch.float32).to(output.bias.dtype)
+    return Pushed(back, (slope.T @ packed)[: output.vocab], to_bias[: output.vocab], *seen.unbind(0))
 
 
 def _product(a: Float[Tensor, "rows dim"], b: Float[Tensor, "vocab dim"]) -> Float[Tensor, "rows vocab"]:
@@ -213,43 +216,37 @@ def _product(a: Float[Tensor, "rows dim"], b: Float[Tensor, "vocab dim"]) -> Flo
 
 @triton.jit
 def _push_rows(
-    logits, bias, gradient, order, tokens, weights, count, seen, bias_gradient, entropy_weight, rows, vocab, smoothing,
-    ENTROPY: tl.constexpr, SMOOTH: tl.constexpr, WORDS: tl.constexpr, EACH: tl.constexpr,
+    logits, bias, slopes, order, tokens, weights, count, seen, entropy_weight, rows, vocab, stride, smoothing,
+    ENTROPY: tl.constexpr, SMOOTH: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
-    """EACH rows, one after the other; the bias's gradient is summed over them before it is written."""
+    """One row: its logits are read once, their gradient is written once."""
+    row = tl.program_id(0).to(tl.int64)
     word = tl.arange(0, WORDS)
-    known = word < vocab
-    own = tl.load(count)
-    first = tl.program_id(0) * EACH
-    offset = tl.load(bias + word, mask=known, other=0.0).to(tl.float32)
-    summed = tl.zeros((WORDS,), tl.float32)
-    for i in range(EACH):
-        row = (first + i).to(tl.int64)
-        if row < own:
-            place = tl.load(order + row)
-            token = tl.load(tokens + place)
-            weight = tl.load(weights + place)
-            logit = tl.load(logits + row * vocab + word, mask=known, other=float("-inf")) + offset
-            top = tl.max(logit, 0)
-            mass = tl.exp(logit - top)
-            total = tl.sum(mass, 0)
-            log_total = top + tl.log(total)
-            p = mass / total
-            tl.store(seen + place, tl.sum(tl.where(word == token, logit, 0.0), 0) - log_total)
-            slope = weight * (p - tl.where(word == token, 1.0 - smoothing, 0.0))
-            if SMOOTH:
-                mean = tl.sum(tl.where(known, logit, 0.0), 0) / vocab
-                tl.store(seen + rows + place, mean - log_total)
-                slope -= weight * smoothing / vocab
-            if ENTROPY:
-                logprob = tl.where(known, logit - log_total, 0.0)
-                entropy = -tl.sum(p * logprob, 0)
-                tl.store(seen + 2 * rows + place, entropy)
-                slope += tl.load(entropy_weight) * p * (logprob + entropy)
-            slope = tl.where(known, slope, 0.0)
-            summed += slope
-            tl.store(gradient + row * vocab + word, slope.to(gradient.dtype.element_ty), mask=known)
-        elif row < rows:
-            tl.store(gradient + row * vocab + word, tl.zeros((WORDS,), gradient.dtype.element_ty), mask=known)
-    if first < own:
-        tl.atomic_add(bias_gradient + word, summed, mask=known, sem="relaxed")
+    there, known = word < stride, word < vocab
+    out = slopes + row * stride + word
+    if row < tl.load(count):
+        place = tl.load(order + row)
+        token = tl.load(tokens + place)
+        weight = tl.load(weights + place)
+        logit = tl.load(logits + row * stride + word, mask=there, other=0.0)
+        logit = tl.where(
+            known, logit + tl.load(bias + word, mask=there, other=0.0).to(tl.float32), float("-inf")
+        )
+        top = tl.max(logit, 0)
+        mass = tl.exp(logit - top)
+        total = tl.sum(mass, 0)
+        log_total = top + tl.log(total)
+        tl.store(seen + place, tl.sum(tl.where(word == token, logit, 0.0), 0) - log_total)
+        p = mass / total
+        slope = weight * (p - tl.where(word == token, 1.0 - smoothing, 0.0))
+        if SMOOTH:
+            tl.store(seen + rows + place, tl.sum(tl.where(known, logit, 0.0), 0) / vocab - log_total)
+            slope -= weight * smoothing / vocab
+        if ENTROPY:
+            logprob = tl.where(known, logit - log_total, 0.0)
+            entropy = -tl.sum(p * logprob, 0)
+            tl.store(seen + 2 * rows + place, entropy)
+            slope += tl.load(entropy_weight) * p * (logprob + entropy)
+        tl.store(out, tl.where(known, slope, 0.0).to(slopes.dtype.element_ty), mask=there)
+    else:
+        tl.store(out, tl.zeros((WORDS,), slopes.dtype.element_ty), mask=there)
