@@ -37,5 +37,5 @@ def test_the_scale_of_an_encoder_does_not_matter(name: str) -> None:
 @pytest.mark.parametrize("name", models.NAMES)
 def test_other_features_are_refused(name: str) -> None:
     model = models.build(name, vocab=9, pooled_dim=6, regions=(2, 5), hidden=16)
-    with pytest.raises(InputError, match="the model was built for (pooled|region) features of shape"):
+    with pytest.raises(InputError, match=r"the model was built for (pooled|region) features of shape"):
         model.begin(Features(torch.zeros(1, 7), torch.zeros(1, 2, 6)))

@@ -29,7 +29,7 @@ class Entry(nn.Module):
         self.register_buffer("mean", torch.zeros(self.shape[-1]))
         self.register_buffer("rate", torch.ones(self.shape[-1]))
 
-    def fit(self, features: Float[Tensor, "inputs *shape"]) -> None:
+    def fit(self, features: Float[Tensor, "inputs ..."]) -> None:
         """Take mean and spread from these (over inputs, and regions where there are some)."""
         rows = self._checked(features).flatten(0, -2)
         total = torch.zeros_like(self.mean, dtype=torch.float64)
