@@ -8,7 +8,7 @@ import random
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +222,17 @@ def write_run(folder: Path, result: dict[str, Any], *, data: Path | None = None,
     write_jsonl(folder / "log.jsonl", make_log(run["objective"], run["seed"]))
     write_json(folder / "results" / f"{result['split']}.json", result)
     return folder
+
+
+@pytest.fixture(scope="session")
+def result_of() -> Callable[..., dict[str, Any]]:
+    """`make_result` for tests, which cannot import a conftest."""
+    return make_result
+
+
+@pytest.fixture(scope="session")
+def run_of() -> Callable[..., Path]:
+    return write_run
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ A score is `{"value": number | null, "signature": str, "note": str?}`; null is n
 Everything read here may come from another machine or an older version: a wrong field is named with its file.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ OBJECTIVES = {
     "max_at_k": "Max@k",
 }  # in the order tables list them
 NUMBER = (int, float)
+AGAIN = "evaluate the run again: caplore evaluate RUN"
 NOT_ASKED = "not asked for in this evaluation"
 
 
@@ -147,7 +147,7 @@ def parse_result(value: Any, where: str) -> Result:
         commit=str(run.get("commit") or ""),
         split=_get(value, "split", str, where),
         inputs=_get(value, "inputs", int, where),
-        references=_get(value, "references", NUMBER, where),
+        references=_number(value, "references", where) or 0,
         decoders={
             name: _decoder(decoder, f"{where}: decoders.{name}")
             for name, decoder in _get(value, "decoders", dict, where).items()
@@ -155,7 +155,7 @@ def parse_result(value: Any, where: str) -> Result:
         exact=None if value.get("exact") is None else _exact(value["exact"], f"{where}: exact"),
         examples=tuple(
             _example(example, f"{where}: examples[{i}]")
-            for i, example in enumerate(value.get("examples") or ())
+            for i, example in enumerate(_list(value, "examples", where))
         ),
     )
 
@@ -163,22 +163,30 @@ def parse_result(value: Any, where: str) -> Result:
 def _get(record: Any, key: str, kind: Any, where: str) -> Any:
     """record[key], which has to be there and of this kind."""
     if not isinstance(record, dict) or key not in record:
-        raise InputError(f"{where} has no {key!r}", fix="evaluate the run again: caplore evaluate RUN")
+        raise InputError(f"{where} has no {key!r}", fix=AGAIN)
     value = record[key]
     if not isinstance(value, kind) or isinstance(value, bool):
         kinds = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise InputError(f"{where}: {key!r} is {value!r:.60}, not {kinds}", fix="evaluate the run again")
+        raise InputError(f"{where}: {key!r} is {value!r:.60}, not {kinds}", fix=AGAIN)
     return value
+
+
+def _list(record: dict[str, Any], key: str, where: str) -> list[Any]:
+    """record[key] as a list; absent or null is an empty one."""
+    return [] if record.get(key) is None else list(_get(record, key, list, where))
+
+
+def _finite(value: Any) -> bool:
+    """Whether this is a number that can be reported; JSON has no nan, but Python's reader would let one in."""
+    return isinstance(value, NUMBER) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _number(record: dict[str, Any], key: str, where: str) -> float | None:
-    """A finite number or None; JSON has no nan, but Python's reader would let one in."""
-    if record.get(key) is None:
-        return None
-    value = float(_get(record, key, NUMBER, where))
-    if not math.isfinite(value):
-        raise InputError(f"{where}: {key!r} is {value}, which is not a number that can be reported")
-    return value
+    """A finite number or None."""
+    value = record.get(key)
+    if value is not None and not _finite(value):
+        raise InputError(f"{where}: {key!r} is {value!r:.60}, not a number that can be reported", fix=AGAIN)
+    return None if value is None else float(value)
 
 
 def _encoder(value: Any) -> str:
@@ -200,7 +208,7 @@ def _scores(record: dict[str, Any], where: str) -> dict[str, Score]:
     for key, score in _get(record, "scores", dict, where).items():
         here = f"{where}.scores.{key}"
         if not isinstance(score, dict) or "value" not in score:
-            raise InputError(f"{here} is not a score: it has no 'value'", fix="evaluate the run again")
+            raise InputError(f"{here} is not a score: it has no 'value'", fix=AGAIN)
         note = str(score.get("note") or "")
         found[key] = Score(_number(score, "value", here), str(score.get("signature") or ""), note)
     return found
@@ -221,14 +229,10 @@ def _exact(record: Any, where: str) -> Exact:
 
 def _peak(record: Any, where: str) -> Peak:
     ranks, mass = _get(record, "ranks", list, where), _get(record, "mass", list, where)
-    if (
-        not ranks
-        or len(ranks) != len(mass)
-        or not all(isinstance(v, NUMBER) and math.isfinite(v) for v in [*ranks, *mass])
-    ):
-        raise InputError(f"{where}: ranks and mass are not two lists of numbers of one length")
+    if not ranks or len(ranks) != len(mass) or not all(_finite(v) for v in [*ranks, *mass]):
+        raise InputError(f"{where}: ranks and mass are not two lists of numbers of one length", fix=AGAIN)
     if any(rank < 1 for rank in ranks) or list(ranks) != sorted(ranks):
-        raise InputError(f"{where}: ranks do not go up from 1")
+        raise InputError(f"{where}: ranks do not go up from 1", fix=AGAIN)
     return Peak(tuple(ranks), tuple(mass))
 
 
@@ -238,11 +242,8 @@ def _example(record: Any, where: str) -> Example:
     return Example(
         str(record.get("id", "")),
         file if isinstance(file, str) else None,
-        tuple(str(r) for r in record.get("references") or ()),
-        {
-            name: tuple(_caption(c, f"{where}.sets.{name}") for c in captions)
-            for name, captions in sets.items()
-        },
+        tuple(str(r) for r in _list(record, "references", where)),
+        {name: tuple(_caption(c, f"{where}.sets.{name}") for c in _list(sets, name, where)) for name in sets},
     )
 
 

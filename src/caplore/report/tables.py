@@ -315,13 +315,8 @@ def terminal(results: Sequence[Result], *, width: int = 80, colour: bool = False
     The best value of a column carries a star, and with `colour` is bold as well.
     """
     tables = build(results)
-    return "\n".join(
-        [
-            *(_fitted(table, width, colour) for table in tables),
-            f"{seeds_note(tables)} * best of its column.",
-            "",
-        ]
-    )
+    legend = textwrap.wrap(f"{seeds_note(tables)} * best of its column.", max(width, 20))
+    return "\n".join([*(_fitted(table, width, colour) for table in tables), *legend, ""])
 
 
 def _fitted(table: Table, width: int, colour: bool) -> str:
