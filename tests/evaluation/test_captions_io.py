@@ -76,6 +76,19 @@ def test_a_split_of_karpathys_file(tmp_path: Path) -> None:
         read_captions([f"{path}:val"], "references")
 
 
+def test_what_a_run_said_by_way_of_decoding(tmp_path: Path) -> None:
+    path = tmp_path / "test.captions.jsonl"
+    row = {
+        "id": "1",
+        "beam": [{"caption": "a cat", "logprob": -1.0}],
+        "rs": [{"caption": "x"}, {"caption": "y"}],
+    }
+    path.write_text(json.dumps(row))
+    assert read_captions([f"{path}:rs"], "candidates").of == {"1": ["x", "y"]}
+    with pytest.raises(InputError, match=r"ways of decoding: .*test\.captions\.jsonl:beam"):
+        read_captions([path], "candidates")
+
+
 def test_plain_text_files_stand_side_by_side(tmp_path: Path) -> None:
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     first.write_text("a cat\na dog\n")

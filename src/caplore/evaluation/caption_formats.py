@@ -8,6 +8,7 @@
     CSV, TSV            a header with an id column and one or more caption columns
     id<tab>caption      as in Flickr8k.token.txt; `name.jpg#0` is input name.jpg
     plain text          one caption a line, the line number is the id
+    what a run said     results/test.captions.jsonl:beam, of caplore evaluate
     a caplore data set  DIR or DIR:split
 
 One file may hold both sides: the role says which names of columns and keys are looked for first. Every file
@@ -64,17 +65,17 @@ class Rows:
 
 
 def read_rows(source: str, role: Role) -> Rows:
-    path, split = _path_and_split(source)
+    path, part = _path_and_part(source)
     if os.path.isdir(path):  # unlike Path.is_dir, False for a name that is too long for the file system
         dataset = open_dataset(path)
-        inputs = dataset.inputs if split is None else dataset.split(split)
+        inputs = dataset.inputs if part is None else dataset.split(part)
         return Rows([(item.id, caption) for item in inputs for caption in item.captions], source)
     text = read_text(path, role)
     kind = _kind(path, text)
     if kind in ("csv", "tsv"):
         rows = _from_table(text, "," if kind == "csv" else "\t", source, role)
     elif kind == "json":
-        rows = _from_json(text, source, role, split)
+        rows = _from_json(text, str(path), role, part)
     elif kind == "tabs":
         rows = Rows([_numbered(line) for line in _lines(text) if line.strip()], source)
     else:
@@ -86,13 +87,12 @@ def read_rows(source: str, role: Role) -> Rows:
     return rows
 
 
-def _path_and_split(source: str) -> tuple[Path, str | None]:
+def _path_and_part(source: str) -> tuple[Path, str | None]:
     """`DIR:test` is the split test of DIR; a path that exists as it stands is that path."""
-    path = Path(source)
-    head, _, split = source.rpartition(":")
-    if head and split and not os.path.exists(path) and os.path.exists(head):
-        return Path(head), split
-    return path, None
+    head, _, part = source.rpartition(":")
+    if head and part and not os.path.exists(source) and os.path.exists(head):
+        return Path(head), part
+    return Path(source), None
 
 
 def _kind(path: Path, text: str) -> Literal["csv", "tsv", "json", "tabs", "text"]:
@@ -160,12 +160,12 @@ def _columns(header: Sequence[str], names: Sequence[str]) -> list[int]:
     return []
 
 
-def _from_json(text: str, source: str, role: Role, split: str | None) -> Rows:
+def _from_json(text: str, source: str, role: Role, part: str | None) -> Rows:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         value = _json_lines(text, source, error)
-    return _Json(source, role, split).rows(value)
+    return _Json(source, role, part).rows(value)
 
 
 def _json_lines(text: str, source: str, as_one: Exception) -> list[Any]:
@@ -188,11 +188,12 @@ class _Json:
 
     source: str
     role: Role
-    split: str | None
+    part: str | None
+    """After the colon: the split, or the way of decoding."""
 
     def rows(self, value: Any) -> Rows:
         if isinstance(value, dict):
-            if self._said(value) is not None and any(key in value for key in IDS):
+            if any(key in value for key in IDS):  # one record: a file of one line
                 return self._records([value])
             for key in ("annotations", "images", "sentences"):
                 inner = value.get(key)
@@ -219,18 +220,15 @@ class _Json:
             else:
                 said = self._said(record)
                 if said is None:
-                    raise InputError(
-                        f"{self.source}, entry {position} has no caption: {_json(record)}",
-                        fix=f"give each entry an id and a {NAMES[self.role][0]}",
-                    )
-                if self.split is not None and record.get("split") != self.split:
+                    raise self._no_caption(record, position)
+                if self.part is not None and self.part not in record and record.get("split") != self.part:
                     continue
                 name = next((record[key] for key in IDS if record.get(key) is not None), None)
             without += name is None
             key = str(position) if name is None else self._id(name, position)
             rows += [(key, text) for text in self._texts(said, key)]
-        if self.split is not None and not rows:
-            raise InputError(f"{self.source} has no entries of split {self.split!r}")
+        if self.part is not None and not rows:
+            raise InputError(f"{self.source} has no entries of split {self.part!r}")
         if 0 < without < len(records):
             raise InputError(f"{self.source}: {without:,} of {len(records):,} entries have no id")
         return Rows(rows, self.source, by_position=without > 0)
@@ -241,7 +239,17 @@ class _Json:
             return record
         if not isinstance(record, dict):
             return None
+        if self.part is not None and self.part in record:
+            return record[self.part]
         return next((record[key] for key in NAMES[self.role] if record.get(key) is not None), None)
+
+    def _no_caption(self, record: Any, position: int) -> InputError:
+        what = f"{self.source}, entry {position} has no caption: {_json(record)}"
+        sets = [k for k, v in record.items() if isinstance(v, list) and v] if isinstance(record, dict) else []
+        for way in sets:
+            if self._said(record[way][0]) is not None:
+                return InputError(what, fix=f"name one of its ways of decoding: {self.source}:{way}")
+        return InputError(what, fix=f"give each entry an id and a {NAMES[self.role][0]}")
 
     def _texts(self, said: Any, name: str) -> list[str]:
         if isinstance(said, str):
