@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caplore.decoding import greedy, sample
-from caplore.decoding.sampling import truncated
+from caplore.decoding.sampling import draw, truncated
 from caplore.models import build
 from caplore.models.protocol import Features
 
@@ -73,6 +73,7 @@ def test_the_logprob_kept_is_that_of_the_distribution_sampled_from(name, knobs) 
     expected = torch.tensor([[slow_truncated(x, **knobs) for x in row] for row in logits.tolist()])
     chosen = expected.gather(-1, flat[..., None]).squeeze(-1).view_as(tokens)
     own = mask(tokens)
+    assert logprob.isfinite().all()
     torch.testing.assert_close(logprob[own], chosen[own], **FLOAT32_SOFTMAX)
     assert not logprob[~own].any()
     assert not tokens[~own].any()
@@ -121,6 +122,21 @@ def test_samples_come_as_often_as_they_are_probable(toy, own_tokens) -> None:
         freedom = len(common)
         # Mean `freedom`, deviation sqrt(2 freedom): 4 deviations up is one run in some ten thousand.
         assert chi_square < freedom + 4 * math.sqrt(2 * freedom)
+
+
+def test_a_word_without_probability_is_never_drawn() -> None:
+    """Also where it is the first or the last, and when the random number is as large as it gets."""
+    logits = torch.tensor([-math.inf, 2.0, -math.inf, 0.5, 0.3, -math.inf, -math.inf]).repeat(200_000, 1)
+    tokens, logprob = draw(logits, generator(0))
+    assert set(tokens.tolist()) == {1, 3, 4}
+    expected = logits[0].log_softmax(-1)
+    torch.testing.assert_close(logprob, expected[tokens])
+    logits = logits[:2000] + torch.randn(2000, 7, generator=generator(1))  # masses that round differently
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "rand", lambda *shape, **_: torch.full(shape, 1 - 2**-24))
+        assert set(draw(logits)[0].tolist()) == {4}
+        patch.setattr(torch, "rand", lambda *shape, **_: torch.zeros(shape))
+        assert set(draw(logits)[0].tolist()) == {1}
 
 
 def test_the_generator_decides_all(toy) -> None:

@@ -112,10 +112,10 @@ def draw(logits: Float[Tensor, "rows vocab"], generator: torch.Generator | None 
     """
     if logits.device.type == "cpu":
         mass = logits.softmax(dim=-1).cumsum(dim=-1)
+        # At most 1 - 2^-24, so the target is below the whole mass however the product is rounded, and the
+        # first word whose mass exceeds it has some.
         uniform = torch.rand(len(logits), 1, generator=generator)
-        # Strictly below the whole mass, so that a word with probability 0 is never the answer.
-        target = (uniform * mass[:, -1:]).minimum(mass[:, -1:] * (1 - 2**-23))
-        tokens = torch.searchsorted(mass, target, right=True).squeeze(-1)
+        tokens = torch.searchsorted(mass, uniform * mass[:, -1:], right=True).squeeze(-1)
     else:
         exponential = torch.empty_like(logits).exponential_(generator=generator)
         tokens = (logits - exponential.log_()).argmax(dim=-1)  # g = -log(exponential)
