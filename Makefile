@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 demo: setup
-	$(BIN)/python -m caplore.cli.demo
+	$(BIN)/caplore demo
 
 test: lint types unit
 

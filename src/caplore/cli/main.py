@@ -16,6 +16,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "demo": Command("caplore.cli.demo", "the whole path on a made world, in a few minutes"),
     "data": Command("caplore.cli.data", "make or import a data set (scenes, import, check)"),
     "features": Command("caplore.cli.features", "encode the pictures or clips of a data set"),
     "train": Command("caplore.cli.train", "train a recipe: cross-entropy, then sequence-level"),

@@ -17,7 +17,7 @@ from caplore.metrics.bleu import bleu, bleu_distance
 from caplore.metrics.diversity import log_det, mbleu_statistics, self_cider, vendi_score
 from caplore.metrics.edit import edit_distance
 from caplore.models import Model
-from caplore.models.protocol import Features, repeat_features
+from caplore.models.protocol import Features
 from caplore.objectives import beyond
 from caplore.objectives.policy import denominator, gather_logprob, own_tokens, policy_loss
 from caplore.objectives.sle import authors_diversity_advantage, diversity_advantage, sle_advantage
@@ -73,9 +73,9 @@ def _xe(
     label_smoothing: float,
     world: World,
 ) -> Float[Tensor, ""]:
-    flat = tokens.flatten(0, 1)
+    flat = shortened(tokens).flatten(0, 1)
     mask = own_tokens(flat)
-    logits = model(repeat_features(features, tokens.shape[1]), flat)
+    logits = model(features, flat)
     return xe_loss(logits, flat, mask, label_smoothing=label_smoothing, count=world.sum_(mask.sum().float()))
 
 
@@ -101,13 +101,14 @@ def sequence_step(
     )
     score = reward.score(torch.cat([samples.tokens, greedy.tokens], dim=1), index)
     score, greedy_score = score[:, :-1], score[:, -1]
+    length = shortened(samples.tokens).shape[-1]
+    samples = Captions(samples.tokens[..., :length], samples.token_logprob[..., :length])
     distance = bleu_distance(samples.tokens)
     advantage = advantages(objective, samples, score, greedy_score, distance, reward, index)
 
     model.train(phase.dropout)
     mask = own_tokens(samples.tokens)
-    logits = model(repeat_features(features, objective.samples), samples.tokens.flatten(0, 1))
-    logits = logits.view(*samples.tokens.shape, -1)
+    logits = model(features, samples.tokens.flatten(0, 1)).view(*samples.tokens.shape, -1)
     count = update.world.sum_(denominator(mask, phase.reduction))
     loss = policy_loss(
         gather_logprob(logits, samples.tokens), mask, advantage, reduction=phase.reduction, count=count
@@ -121,6 +122,14 @@ def sequence_step(
     return {"loss": loss.detach(), "gradient": norm} | _seen(
         samples, mask, score, greedy_score, advantage, distance
     )
+
+
+def shortened(tokens: Int[Tensor, "*rows time"]) -> Int[Tensor, "*rows time"]:
+    """Without the columns in which every row is padding. On a GPU as it is: to ask would be to wait."""
+    if tokens.device.type != "cpu":
+        return tokens
+    used = own_tokens(tokens).flatten(0, -2).any(0)
+    return tokens[..., : int(used.sum())]
 
 
 def _seen(
