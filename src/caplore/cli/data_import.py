@@ -1,18 +1,21 @@
 """`caplore data import KIND PATH --to DIR` and `caplore data check DIR`."""
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from caplore.cli.parsing import parse
-from caplore.errors import ConfigError, InputError
+from caplore.errors import ConfigError, InputError, MissingError
 
 if TYPE_CHECKING:
     from caplore.data.dataset import Dataset, Media
     from caplore.data.importers.source import Finding, Source
+    from caplore.features.encoder import Encoder
+    from caplore.features.importing import Table
 
 Kind = Literal[
     "coco",
@@ -89,6 +92,9 @@ def main(argv: list[str]) -> int:
 # caplore data import
 
 
+PROVEN_ON, SAME = 8, 0.999  # pictures encoded again; the cosine from which on features are the same
+
+
 @dataclass(frozen=True)
 class FeatureFiles:
     """Features to import beside the captions."""
@@ -97,6 +103,8 @@ class FeatureFiles:
     rows: Path | None
     name: str
     scale: float | None = None
+    encoder: str | None = None
+    """The encoder that is said to have made the pooled ones; believed once it is seen to."""
 
 
 def import_command(argv: list[str]) -> int:
@@ -158,27 +166,12 @@ def read(kind: str, path: Path, media: Path | None) -> "Source":
             return read_own(path, media)
 
 
-def feature_files(options: ImportOptions) -> FeatureFiles | None:
-    """The features that were named, else those that lie in a pack we know."""
-    if options.features:
-        name = options.feature_name or options.features[0].stem
-        return FeatureFiles(options.features, options.feature_rows, name, options.feature_scale)
-    folder = options.path
-    for kind, pack in PACKS.items():
-        if (
-            kind == options.kind
-            and folder.is_dir()
-            and all((folder / f).is_file() for f in (*pack.files, pack.rows or ""))
-        ):
-            files = tuple(folder / f for f in pack.files)
-            rows = None if pack.rows is None else folder / pack.rows
-            return FeatureFiles(files, rows, options.feature_name or pack.name, pack.scale)
-    return None
-
-
 PACKS = {  # features that are found by themselves: file names inside the folder
     "flickr8k": FeatureFiles(
-        (Path("lite2_global_1280.f16.npy"), Path("lite2_grid_9x192.f16.npy")), Path("rows.txt"), "lite2"
+        (Path("lite2_global_1280.f16.npy"), Path("lite2_grid_9x192.f16.npy")),
+        Path("rows.txt"),
+        "lite2",
+        encoder="efficientnet-lite2",
     ),
     "msvd": FeatureFiles(
         (Path("mean_4096.f16.npy"), Path("segments_8x512.f16.npy")), Path("captions.json"), "vgg"
@@ -187,6 +180,22 @@ PACKS = {  # features that are found by themselves: file names inside the folder
         (Path("caption_embedding_384.i8.npy"),), Path("captions.jsonl.gz"), "minilm", scale=1 / 399.533
     ),
 }
+
+
+def feature_files(options: ImportOptions) -> FeatureFiles | None:
+    """The features that were named, else those that lie in a pack we know."""
+    if options.features:
+        name = options.feature_name or options.features[0].stem
+        return FeatureFiles(options.features, options.feature_rows, name, options.feature_scale)
+    pack = PACKS.get(options.kind)
+    if (
+        pack is None
+        or pack.rows is None
+        or not all((options.path / f).is_file() for f in (*pack.files, pack.rows))
+    ):
+        return None
+    files = tuple(options.path / file for file in pack.files)
+    return replace(pack, files=files, rows=options.path / pack.rows, name=options.feature_name or pack.name)
 
 
 def glance(path: Path, media: "Media") -> "Finding | None":
@@ -213,17 +222,41 @@ def _features_command(options: ImportOptions) -> int:
 
 def _add_features(dataset: "Dataset", given: FeatureFiles) -> None:
     from caplore.features.importing import import_features, open_table, read_ids
+    from caplore.features.store import folder_name
 
     rows = None if given.rows is None else read_ids(given.rows)
     tables = [open_table(file, rows) for file in given.files]
+    encoder = _proven_encoder(dataset, given.encoder, tables) if given.encoder else None
     ids = [item.id for item in dataset.inputs]
-    store, left = import_features(
-        dataset.store_path(given.name), ids, tables, name=given.name, scale=given.scale
-    )
+    to = dataset.store_path(folder_name(given.name))
+    store, left = import_features(to, ids, tables, name=given.name, scale=given.scale, encoder=encoder)
     shapes = ", ".join(f"{kind} {' x '.join(map(str, shape))}" for kind, shape in store.shapes.items())
     print(f"{store.path}: {len(store.ids):,} inputs ({shapes})")
     if left:
         print(f"{len(left):,} inputs are not in the features: {_first(left)}; all of them: {store.bad}")
+
+
+def _proven_encoder(dataset: "Dataset", name: str, tables: "Sequence[Table]") -> "Encoder | None":
+    """The encoder, if it gives the imported vectors again on some inputs whose files are there."""
+    from caplore.features.choice import encoder_named
+    from caplore.features.importing import agreement
+
+    pooled = next(table for table in tables if table.kind == "pooled")
+    known = set(pooled.ids)
+    files = {i.id: dataset.media_path(i) for i in dataset.inputs if i.file is not None and i.id in known}
+    try:
+        encoder = encoder_named(name, grid=0)
+    except MissingError as error:
+        print(f"not checked whether {name} made these features: {error}")
+        return None
+    lowest = agreement(pooled, encoder, dict(itertools.islice(files.items(), PROVEN_ON)))
+    if lowest < SAME:
+        print(f"{name} does not give these features (cosine {lowest:.3f}): new pictures cannot be captioned")
+        return None
+    print(
+        f"{name} gives the same pooled features on {min(PROVEN_ON, len(files))} pictures (cosine {lowest:.4f})"
+    )
+    return encoder
 
 
 def _first(names: Sequence[str], examples: int = 3) -> str:

@@ -10,7 +10,7 @@ from caplore.errors import ConfigError, InputError
 from caplore.features.decoding import ClipSampling, Preprocessing
 from caplore.features.encoder import Encoder
 
-NAMES = ("patches", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
+NAMES = ("patches", "tiny", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 
 
 def encoder_named(
@@ -23,6 +23,10 @@ def encoder_named(
         from caplore.features.patches import patches
 
         encoder = patches(clip=clip)
+    elif name == "tiny":
+        from caplore.features.tiny import tiny
+
+        encoder = tiny(clip=clip)
     elif name in NAMES:
         from caplore.features.efficientnet import efficientnet_lite
 

@@ -23,7 +23,8 @@ from caplore.errors import ConfigError, MissingError
 
 MAX_PIXELS = 80_000_000  # of one frame; below the size at which Pillow itself warns of a decompression bomb
 SEEK_BEYOND = 120.0  # seconds; in longer clips we jump to each wanted frame instead of decoding all of them
-MAX_FRAMES = 20_000  # of one clip that has to be read from its start
+MAX_CLIP_PIXELS = 20_000_000_000  # of all frames of a GIF, WebP or APNG, or of those decoded of a video
+MAX_FRAMES = 20_000  # likewise
 
 Frames = UInt8[np.ndarray, "frames height width 3"]
 Shown = tuple[float, Any]  # when a frame starts to be shown (seconds), and the frame
@@ -94,20 +95,32 @@ def decode(path: Path, preprocessing: Preprocessing, clip: ClipSampling | None =
 
 def reason_of(path: Path, error: Exception) -> Undecodable:
     """What a decoder's exception means for the person who has the file."""
-    if isinstance(error, FileNotFoundError):
-        return Undecodable("the file is not there")
-    if isinstance(error, PermissionError):
-        return Undecodable("the file may not be read (permissions)")
-    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
-        return Undecodable(f"more than {MAX_PIXELS / 1e6:.0f} megapixels: refused, it could fill the memory")
-    if isinstance(error, MemoryError):
-        return Undecodable("decoding it takes more memory than there is")
+    for kind, reason in REASONS:
+        if isinstance(error, kind):
+            return Undecodable(reason)
     if path.is_dir():
         return Undecodable("a folder, not a file")
-    if path.is_file() and path.stat().st_size == 0:
+    if path.stat().st_size == 0:
         return Undecodable("an empty file")
+    if isinstance(error, UnidentifiedImageError):
+        return Undecodable("not a picture, or damaged in its first bytes")
     text = " ".join(str(error).replace(str(path), "the file").split())
     return Undecodable(f"damaged or of an unknown kind ({type(error).__name__}: {text[:120]})")
+
+
+REASONS: tuple[tuple[type[Exception], str], ...] = (
+    (FileNotFoundError, "the file is not there"),
+    (PermissionError, "the file may not be read (permissions)"),
+    (
+        Image.DecompressionBombError,
+        f"over {MAX_PIXELS / 1e6:.0f} megapixels: refused, it could fill the memory",
+    ),
+    (
+        Image.DecompressionBombWarning,
+        f"over {MAX_PIXELS / 1e6:.0f} megapixels: refused, it could fill the memory",
+    ),
+    (MemoryError, "decoding it takes more memory than there is"),
+)
 
 
 def fit(image: Image.Image, to: Preprocessing) -> Image.Image:
@@ -141,6 +154,14 @@ def check_size(width: int, height: int) -> None:
         raise Undecodable(
             f"{width} x {height} is {width * height / 1e6:.0f} megapixels, "
             f"over the limit of {MAX_PIXELS / 1e6:.0f}: refused"
+        )
+
+
+def check_length(frames: int, width: int, height: int) -> None:
+    if frames > MAX_FRAMES or frames * width * height > MAX_CLIP_PIXELS:
+        raise Undecodable(
+            f"{frames} frames of {width} x {height} or more, over the limits of {MAX_FRAMES} frames "
+            f"and {MAX_CLIP_PIXELS / 1e9:.0f} gigapixels: refused"
         )
 
 
@@ -190,11 +211,11 @@ def _clip(path: Path, count: int) -> list[Image.Image]:
 def _animation(image: Image.Image, count: int) -> list[Image.Image]:
     """Frames of an opened GIF, WebP or APNG: once through for the times, once for the pixels that are wanted."""
     number = getattr(image, "n_frames", 1)
-    if number > MAX_FRAMES:
-        raise Undecodable(f"{number} frames, over the limit of {MAX_FRAMES}: refused")
+    check_length(number, image.width, image.height)
     starts = [0.0]
     for index in range(number):
         image.seek(index)
+        image.load()  # WebP knows how long a frame is shown only then
         milliseconds = image.info.get("duration", 0)
         # Browsers show a frame without a delay for a tenth of a second; so do we.
         starts.append(starts[-1] + (milliseconds / 1000 if milliseconds > 10 else 0.1))
@@ -260,9 +281,8 @@ def _timed(container: Any, stream: Any) -> Iterator[Shown]:
     """Decoded frames with their times; one without a time stamp follows the last by a frame's length."""
     length = float(1 / stream.average_rate) if stream.average_rate else 0.04
     time = -length
-    for number, frame in enumerate(container.decode(stream)):
-        if number == MAX_FRAMES:
-            raise Undecodable(f"more than {MAX_FRAMES} frames in a clip said to be short: refused")
+    for number, frame in enumerate(container.decode(stream), start=1):
+        check_length(number, frame.width, frame.height)
         time = frame.time if frame.time is not None else time + length
         yield time, frame
 

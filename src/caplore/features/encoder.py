@@ -7,7 +7,6 @@ paper does), and `regions` are its segments of time, each the mean of its own fr
 travels with the features and with every model trained on them; `caplore.features.choice` reads it back.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -47,11 +46,6 @@ class Encoder:
             "clip": None if self.clip is None else asdict(self.clip),
             "settings": dict(self.settings),
         }
-
-    @property
-    def store_name(self) -> str:
-        """The folder of its features: the name as a file name."""
-        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-.") or "encoder"
 
     @torch.inference_mode()
     def __call__(self, pixels: UInt8[Tensor, "frames height width 3"]) -> Encoded:

@@ -24,7 +24,7 @@ from caplore.data.dataset import Dataset, Input
 from caplore.errors import InputError
 from caplore.features.decoding import Frames, Undecodable, decode
 from caplore.features.encoder import Encoder
-from caplore.features.store import FeatureStore, StoreWriter, quantised, remove_store
+from caplore.features.store import FeatureStore, StoreWriter, folder_name, quantised, remove_store
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -118,6 +118,7 @@ def _encoded(files: Sequence[Decoded], encoder: Encoder) -> list[tuple[Path, Row
 # A data set
 
 
+NO_FILE = "(no media file is named)"  # a path that is not there: such inputs end among the bad ones
 SHARD_ROWS = 2048
 SHARD_SECONDS = 30.0  # a kill loses at most this much work, or this many rows
 
@@ -136,7 +137,7 @@ def encode(
     progress: Progress = lambda done, bad: None,
 ) -> FeatureStore:
     """Encode what the store does not hold yet, into DATA/features/<name>; bad files go to bad.jsonl beside it."""
-    path = dataset.store_path(name or encoder.store_name)
+    path = dataset.store_path(folder_name(name or encoder.name))
     if again:
         remove_store(path)
     writer = StoreWriter(path, encoder.description)
@@ -146,7 +147,7 @@ def encode(
     bad: list[dict[str, str | None]] = []
     done = len(dataset.inputs) - len(todo)
     progress(done, 0)
-    files = (dataset.path / (item.file or "") for item in todo)
+    files = (dataset.path / (item.file or NO_FILE) for item in todo)
     for item, (file, row) in zip(
         todo, encode_files(files, encoder, batch=batch, workers=workers), strict=True
     ):
@@ -198,12 +199,12 @@ def _refuse_replaced(dataset: Dataset, writer: StoreWriter) -> None:
 
     def replaced(item: Input) -> bool:
         size = writer.done.get(item.id)
-        file = dataset.path / (item.file or "")
+        file = dataset.path / (item.file or NO_FILE)
         return size is not None and file.is_file() and file.stat().st_size != size
 
     found = [item.id for item in dataset.inputs if replaced(item)]
     if found:
         raise InputError(
-            f"{len(found)} files of {dataset.path} are not those that {writer.path} was made from (first: {found[0]!r})",
+            f"{len(found)} files of {dataset.path} are not those {writer.path} was made from (first: {found[0]!r})",
             fix="encode them all again with --again",
         )

@@ -5,6 +5,8 @@
     one array per input  a folder of <id>.npy or <id>.npz, or an .h5 with a data set per id
 
 Values are kept as fp16, or as int8 with a scale where they are int8 already (`scale`: value = int8 * scale).
+Where an encoder of ours is shown to give the same vectors (`agreement`), the store names it, and models trained
+on the imported features can caption new pictures.
 """
 
 import gzip
@@ -18,8 +20,10 @@ import numpy as np
 import torch
 
 from caplore.errors import InputError, MissingError
+from caplore.features.encoder import Encoder
+from caplore.features.encoding import encode_files
 from caplore.features.store import FeatureStore, StoreWriter, remove_store
-from caplore.files import digest_of_file, read_json, read_text
+from caplore.files import digest_of, digest_of_file, read_json, read_text
 
 CHUNK = 2048  # rows per shard
 H5 = (".h5", ".hdf5")
@@ -45,9 +49,12 @@ def import_features(
     *,
     name: str,
     scale: float | None = None,
-    notes: Mapping[str, Any] | None = None,
+    encoder: Encoder | None = None,
 ) -> tuple[FeatureStore, list[str]]:
-    """Write the features of the wanted inputs; also the ids that some table has none of (they stay out)."""
+    """Write the features of the wanted inputs; also the ids that some table has none of (they stay out).
+
+    `encoder` is the one that made them, where that is known.
+    """
     kinds = [table.kind for table in tables]
     if not tables or len(set(kinds)) < len(kinds):
         raise InputError(
@@ -62,16 +69,10 @@ def import_features(
             f"(its first: {next(iter(tables[0].ids), None)!r}; an input: {next(iter(wanted), None)!r})",
             fix="give the ids of its rows with --feature-rows",
         )
-    description = {
-        "name": name,
-        "family": "imported",
-        "weights": f"files:{'+'.join(_fingerprint(table.path) for table in tables)}",
-        "preprocessing": None,
-        "clip": None,
-        "settings": {"files": [str(table.path) for table in tables], **(notes or {})},
-    }
+    made_by = encoder.description if encoder else {"name": name, "family": "imported", "weights": None}
+    imported = [{"file": str(table.path), "digest": _fingerprint(table.path)} for table in tables]
     remove_store(to)
-    writer = StoreWriter(to, description)
+    writer = StoreWriter(to, {**made_by, "imported": imported})
     for start in range(0, len(ids), CHUNK):
         some = ids[start : start + CHUNK]
         chunk: dict[str, torch.Tensor] = {}
@@ -109,9 +110,19 @@ def _fingerprint(path: Path) -> str:
     """The file's checksum; a folder's, of the names and sizes in it."""
     if path.is_file():
         return digest_of_file(path)[:16]
-    from caplore.files import digest_of
-
     return digest_of(*(f"{file.name}:{file.stat().st_size}" for file in sorted(path.iterdir())))
+
+
+def agreement(table: Table, encoder: Encoder, files: Mapping[str, Path]) -> float:
+    """The lowest cosine between a table's pooled vectors and what the encoder says of the same inputs' files."""
+    said = {path: row for path, row in encode_files(files.values(), encoder) if not isinstance(row, str)}
+    cosines = []
+    for one, path in files.items():
+        ours = said[path]["pooled"] if path in said else torch.zeros(1)
+        theirs = torch.from_numpy(table.read([one])[0].astype(np.float32))
+        same_size = ours.shape == theirs.shape
+        cosines.append(float(torch.cosine_similarity(ours, theirs, dim=0)) if same_size else 0.0)
+    return min(cosines, default=0.0)
 
 
 def read_ids(path: Path) -> list[str]:

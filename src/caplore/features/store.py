@@ -12,6 +12,7 @@ and the digest of its encoder, so that encoding goes on after a kill where the l
 
 import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,6 +125,11 @@ def open_store(path: Path) -> FeatureStore:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"feature index {path}/index.json is malformed ({error!r})", fix=_AGAIN) from None
+
+
+def folder_name(name: str) -> str:
+    """An encoder's name as the name of its folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "features"
 
 
 def quantised(values: Float[Tensor, "rows ..."], kind: str) -> dict[str, Tensor]:

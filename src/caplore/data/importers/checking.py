@@ -86,11 +86,12 @@ def check(
             usable.append(Usable(item.id, item.split, _found(source.media_folder, item), tuple(captions)))
     if source.media != "none":
         usable = _with_media(usable, source, findings, look, needs_media, workers)
+    media = source.media if any(item.file for item in usable) else "none"
     findings += _same_files(usable)
     findings += _common_captions(usable)
     order = {kind: rank for rank, kind in enumerate(KINDS)}
     findings.sort(key=lambda finding: order[finding.kind])
-    return Checked(source.name, source.media, usable, findings, source.notes)
+    return Checked(source.name, media, usable, findings, source.notes)
 
 
 def _merged(items: Sequence[Item], findings: list[Finding]) -> list[Item]:
