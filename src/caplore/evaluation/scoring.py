@@ -23,6 +23,7 @@ from caplore.files import write_json
 if TYPE_CHECKING:
     from caplore.metrics.corpus import CorpusFrequencies
     from caplore.metrics.scores import Scores
+    from caplore.metrics.spice import SpiceCounts
 
 FORMAT = "caplore-score-1"
 IN_TORCH = (
@@ -77,6 +78,8 @@ class Result:
     made_of: dict[str, dict[str, Any]]
     """Both sides: where they came from, inputs, captions."""
     intervals: dict[str, list[float]] = field(default_factory=dict)
+    spice: "SpiceCounts | None" = None
+    """The tuples behind SPICE, where it was computed."""
 
     def __getitem__(self, name: str) -> float | None:
         """A score; None where it could not be computed."""
@@ -133,15 +136,16 @@ def score(
     scores = _in_torch(paired, wanted, df, training, covered)
     if wanted is None or "meteor" in wanted:
         add_meteor(scores, paired, meteor, asked=wanted is not None)
+    counts = None
     if wanted is not None and "spice" in wanted:
-        add_spice(scores, paired, spice or SpiceSettings(), progress)
+        counts = add_spice(scores, paired, spice or SpiceSettings(), progress)
     made_of = {
         role: {"source": side.source, "inputs": len(paired.ids), "captions": sum(map(len, texts))}
         for role, side, texts in zip(
             ("candidates", "references"), sides, (paired.candidates, paired.references), strict=True
         )
     }
-    return Result(paired.ids, scores, paired.notes, made_of, _intervals(scores, bootstrap))
+    return Result(paired.ids, scores, paired.notes, made_of, _intervals(scores, bootstrap), counts)
 
 
 def chosen_metrics(names: Collection[str] | None) -> frozenset[str] | None:
@@ -192,9 +196,9 @@ def _frequencies(df: Any) -> "CorpusFrequencies":
 
 def add_spice(
     scores: "Scores", paired: Paired, settings: SpiceSettings, progress: Progress | None = None
-) -> None:
+) -> "SpiceCounts | None":
     """SPICE of every caption, and its parts; ctrl-C here ends SPICE only."""
-    from caplore.metrics.spice import SIGNATURE, Spice
+    from caplore.metrics.spice import SIGNATURE, Spice, SpiceCounts
 
     given = {"threads": settings.threads, "heap_gib": settings.memory_gib}
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
@@ -205,11 +209,12 @@ def add_spice(
         counts = spice.counts(_spice_pairs(paired), progress)
     except CaploreError as error:
         scores.miss("spice", SIGNATURE, str(error).replace("\n  fix: ", ": "))
-        return
+        return None
     except KeyboardInterrupt:
         scores.miss("spice", SIGNATURE, "it was interrupted; the same command goes on from there")
-        return
+        return None
     _put_spice(scores, counts)
+    return SpiceCounts(counts)
 
 
 def _spice_pairs(paired: Paired) -> list[Any]:

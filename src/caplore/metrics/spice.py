@@ -229,6 +229,33 @@ def f_scores(counts: NDArray[np.int32]) -> NDArray[np.float64]:
     return f
 
 
+@dataclass(frozen=True)
+class SpiceCounts:
+    """The counts of some captions, each as the program itself would print them."""
+
+    counts: NDArray[np.int32]
+
+    def of(self, caption: int) -> dict[str, dict[str, float]]:
+        """{"All": {"tp": 3, ..., "pr": .5, "re": .4, "f": .44, "numImages": 1}, "Object": ...}; nan of nothing."""
+        f = f_scores(self.counts[caption])
+        found = {}
+        for kind, (tp, fp, fn), value in zip(KINDS, self.counts[caption].tolist(), f.tolist(), strict=True):
+            absent = value != value
+            precision = float("nan") if absent else tp / (tp + fp) if tp + fp and tp + fn else 0.0
+            recall = float("nan") if absent else tp / (tp + fn) if tp + fn else 0.0
+            of_kind = {
+                "pr": precision,
+                "re": recall,
+                "f": value,
+                "fn": fn,
+                "numImages": 1,
+                "fp": fp,
+                "tp": tp,
+            }
+            found[kind] = {key: float(number) for key, number in of_kind.items()}
+        return found
+
+
 class Store:
     """Counts by key in one SQLite file: whole after a kill, shared by processes; else in memory."""
 

