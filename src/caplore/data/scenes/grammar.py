@@ -16,7 +16,7 @@ from math import prod
 from random import Random
 from typing import NamedTuple
 
-from caplore.data.scenes.world import ANIMALS, COLOURS, SIZES, Group, Scene
+from caplore.data.scenes.world import ANIMALS, COLOURS, SIZES, TEXTURES, Group, Scene
 
 Phrase = tuple[str, ...]
 
@@ -38,7 +38,6 @@ NOUNS: Mapping[str, tuple[tuple[str, str], ...]] = {  # one, many; the commonest
 }
 DETERMINERS = {1: ("a", "one"), 2: ("two", "a couple of"), 3: ("three", "several")}
 SIZE_WORDS = {"small": ("small", "little"), "medium": ("medium-sized",), "big": ("big", "large")}
-TEXTURE_BEFORE = {"plain": "plain", "striped": "striped", "spotted": "spotted"}
 TEXTURE_AFTER = {"striped": "with stripes", "spotted": "with spots"}
 WHERE = {
     "grass": ("on the grass", "in the meadow", "in a field"),
@@ -261,7 +260,7 @@ def _of_one(scene: Scene) -> Iterable[Frame]:
         numbers=_slot(*numbers),
         size=_size(group, SAYS_SIZE * (UNREMARKABLE if group.size == "medium" else 1)),
         texture=_slot(
-            TEXTURE_BEFORE[group.texture],
+            group.texture,
             said=SAYS_TEXTURE * (UNREMARKABLE if group.texture == "plain" else 1),
         ),
         colour=_slot(group.colour, said=SAYS_COLOUR),
@@ -315,7 +314,7 @@ def _brief(group: Group, detail: str) -> Slot:
         group,
         numbers=_slot(DETERMINERS[group.count][0]),
         size=_size(group, 1.0) if detail == "size" else NOTHING,
-        texture=_slot(TEXTURE_BEFORE[group.texture]) if detail == "texture" else NOTHING,
+        texture=_slot(group.texture) if detail == "texture" else NOTHING,
         colour=_slot(group.colour),
     )
 
@@ -342,7 +341,6 @@ def vocabulary() -> list[str]:
         NOUNS,
         DETERMINERS,
         SIZE_WORDS,
-        TEXTURE_BEFORE,
         TEXTURE_AFTER,
         WHERE,
         STAND,
@@ -353,7 +351,7 @@ def vocabulary() -> list[str]:
         ONE_MOVES,
         TWO_MOVES,
     )
-    words = {"an", "is", "are", *COLOURS}
+    words = {"an", "is", "are", *COLOURS, *TEXTURES}
     for table in tables:
         words.update(word for text in _texts(table) for word in text.split() if word.islower())
     return sorted(words)

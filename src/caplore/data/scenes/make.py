@@ -11,6 +11,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -23,7 +24,7 @@ from caplore.data.scenes.draw import save_clip, save_picture
 from caplore.data.scenes.grammar import draw, frames_of
 from caplore.data.scenes.truth import VERSION
 from caplore.data.scenes.world import random_scene
-from caplore.errors import ConfigError, InputError
+from caplore.errors import CaploreError, ConfigError, InputError
 from caplore.files import digest_of_file, read_json, write_jsonl
 
 REFERENCES = 5
@@ -78,13 +79,19 @@ def make_scenes(
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers is {workers}: at least 1 is needed", fix="leave it out")
     folder = Path(folder)
-    there = _made_before(folder, plan, replace)
-    if there is not None:
-        return Made(there, drawn=False)
     try:
+        there = _made_before(folder, plan, replace)
+        if there is not None:
+            return Made(there, drawn=False)
         with _beside(folder) as fresh:
-            _draw(fresh, plan, workers or len(os.sched_getaffinity(0)), progress)
+            _draw(fresh, plan, workers or _cores(), progress)
+            os.sync()  # every picture at once: thousands of single fsyncs take longer than the drawing
             _put(fresh, folder)
+    except BrokenProcessPool:
+        raise CaploreError(
+            f"{folder} was not written: a process that draws was killed, perhaps for want of memory",
+            fix="run the same command again with --workers 1",
+        ) from None
     except OSError as error:
         raise InputError(
             f"{folder} could not be written: {error.strerror or error}; what was there before is untouched",
@@ -93,13 +100,17 @@ def make_scenes(
     return Made(open_dataset(folder), drawn=True)
 
 
+def _cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _made_before(folder: Path, plan: Plan, replace: bool) -> Dataset | None:
     """The data set of this plan, if it is there and whole; an error if the folder is not to be touched."""
-    if not folder.exists():
-        return None
-    if not folder.is_dir():
-        raise InputError(f"{folder} is a file, not a folder", fix="name another folder with --to")
-    if not any(folder.iterdir()):
+    for part in (*reversed(folder.parents), folder):
+        if part.exists() and not part.is_dir():
+            raise InputError(f"{part} is a file, not a folder", fix="name another folder with --to")
+    if not folder.exists() or not any(folder.iterdir()):
         return None
     head = _head(folder)
     if head.get("name") not in NAMES.values():
@@ -111,8 +122,13 @@ def _made_before(folder: Path, plan: Plan, replace: bool) -> Dataset | None:
         return None
     if head.get("plan") == asdict(plan) and head.get("version") == VERSION:
         dataset = open_dataset(folder)
-        if all(dataset.media_path(item).is_file() for item in dataset.inputs):
+        missing = [item.file for item in dataset.inputs if not dataset.media_path(item).is_file()]
+        if not missing:
             return dataset
+        raise InputError(
+            f"{folder} lacks {len(missing)} of its files (first: {missing[0]})",
+            fix="draw it anew with --replace",
+        )
     raise InputError(
         f"{folder} is a made world of other settings ({_described(head)})",
         fix="name another folder with --to, or add --replace to draw it anew (its features go with it)",
@@ -156,7 +172,8 @@ def _put(fresh: Path, folder: Path) -> None:
 
 def _draw(folder: Path, plan: Plan, workers: int, progress: Callable[[int], None]) -> None:
     (folder / "media").mkdir()
-    chunks = [plan.inputs[start : start + CHUNK] for start in range(0, len(plan.inputs), CHUNK)]
+    inputs = plan.inputs
+    chunks = [inputs[start : start + CHUNK] for start in range(0, len(inputs), CHUNK)]
     found: dict[int, list[tuple[Input, dict[str, Any]]]] = {}
     for number, rows in _drawn(folder, plan, chunks, workers):
         found[number] = rows
@@ -183,8 +200,9 @@ def _drawn(
         for number, chunk in enumerate(chunks):
             yield number, _draw_chunk(folder, plan, chunk)
         return
-    with ProcessPoolExecutor(min(workers, len(chunks)), get_context("spawn"), _ignore_interrupts) as pool:
-        pending = {pool.submit(_draw_chunk, folder, plan, chunk): i for i, chunk in enumerate(chunks)}
+    with ProcessPoolExecutor(min(workers, len(chunks)), get_context("spawn")) as pool:
+        with _interrupts_kept_back():  # workers begin here: Ctrl-C is for the parent, which stops them
+            pending = {pool.submit(_draw_chunk, folder, plan, chunk): i for i, chunk in enumerate(chunks)}
         try:
             for done in as_completed(pending):
                 yield pending[done], done.result()
@@ -192,9 +210,14 @@ def _drawn(
             pool.shutdown(cancel_futures=True)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C is for the parent, which stops its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _interrupts_kept_back() -> Iterator[None]:
+    """An interruption meanwhile comes afterwards; processes begun meanwhile get none."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _draw_chunk(folder: Path, plan: Plan, chunk: list[tuple[str, int]]) -> list[tuple[Input, dict[str, Any]]]:
