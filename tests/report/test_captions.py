@@ -8,12 +8,12 @@ from caplore.report.results import Caption
 
 
 def test_words_of_earlier_captions_are_repeats_and_a_captions_own_are_not() -> None:
-    found = shown_set([Caption("a red cat and a dog"), Caption("a cat on A mat")])
-    assert [(s.text, s.repeated) for s in found.captions[0].spans] == [("a red cat and a dog", False)]
+    found = shown_set([Caption("a Red cat and a dog"), Caption("a cat on A red mat")])
+    assert [(s.text, s.repeated) for s in found.captions[0].spans] == [("a Red cat and a dog", False)]
     assert [(s.text, s.repeated) for s in found.captions[1].spans] == [
         ("a cat", True),
         ("on", False),
-        ("A", True),
+        ("A red", True),
         ("mat", False),
     ]
 

@@ -1,6 +1,7 @@
 """Figures: the right numbers in the right place, each with a sentence on how to read it."""
 
 import copy
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,26 @@ def test_the_peak_picture_marks_the_effective_number(groups: list[Group]) -> Non
     for g in groups:
         assert f"{g.label}: {g.summary('exact', 'peak_width').mean:.3g} captions" in figure.svg
     assert figures.peak_width(group([parse_result({**_no_exact(groups)}, "x")])) is None
+
+
+def test_the_mark_of_the_effective_number_lies_on_its_curve(result_of: Make) -> None:
+    value = copy.deepcopy(result_of("xe"))
+    value["exact"]["peak"] = {"ranks": [1, 10, 100], "mass": [0.0, 0.9, 1.0]}
+    value["exact"]["scores"]["peak_width"]["value"] = 10**0.5  # half way to 10 on the logarithmic axis
+    figure = figures.peak_width(group([parse_result(value, "x")]))
+    assert figure is not None
+    line = re.search(r'class="line" d="M([\d.]+),([\d.]+)L([\d.]+),([\d.]+)', figure.svg)
+    mark = re.search(r'class="mark" cx="([\d.]+)" cy="([\d.]+)"', figure.svg)
+    assert line is not None
+    assert mark is not None
+    x0, y0, x1, y1 = map(float, line.groups())
+    assert [float(v) for v in mark.groups()] == pytest.approx([(x0 + x1) / 2, (y0 + y1) / 2], abs=0.2)
+
+
+def test_where_lower_is_better_the_axis_is_turned() -> None:
+    assert figures.NOT_MBLEU.place(0.8) == pytest.approx(0.2)
+    assert figures.CIDER_RS.place(1.172) == pytest.approx(117.2)
+    assert figures.DIV_2.place(None) is None
 
 
 def _no_exact(groups: list[Group]) -> dict[str, Any]:
