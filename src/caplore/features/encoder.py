@@ -7,7 +7,7 @@ paper does), and `regions` are its segments of time, each the mean of its own fr
 travels with the features and with every model trained on them; `caplore.features.choice` reads it back.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -42,7 +42,8 @@ class Encoder:
             "name": self.name,
             "family": self.family,
             "weights": self.weights,
-            "preprocessing": asdict(self.preprocessing),
+            "preprocessing": asdict(self.preprocessing)
+            | {"mean": list(self.preprocessing.mean), "std": list(self.preprocessing.std)},
             "clip": None if self.clip is None else asdict(self.clip),
             "settings": dict(self.settings),
         }
@@ -69,9 +70,11 @@ def pool_time(encoded: Encoded, clip: ClipSampling) -> Encoded:
     return {"pooled": by_segment.mean(1), "regions": by_segment}
 
 
-def weights_hash(module: nn.Module) -> str:
+def weights_hash(module: nn.Module, *, without: Collection[str] = ()) -> str:
     """The same 16 digits for the same names and values, wherever the weights came from."""
     parts: list[bytes | str] = []
     for name, value in sorted(module.state_dict().items()):
+        if name in without:
+            continue
         parts += [name, value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()]
     return digest_of(*parts)

@@ -4,7 +4,7 @@ ResNet (microsoft/resnet-152 is the paper's), ViT, DINO, CLIP, SigLIP, Swin, Con
 a model is a `last_hidden_state`, either a map [frames, dim, height, width] or tokens [frames, n, dim] whose
 last square number is the grid of patches (what stands before, class and register tokens, is left out).
 
-    pooled   the model's own pooler_output, else the mean of the cells
+    pooled   the model's own pooler_output, else its class token, else the mean of the cells
     regions  the cells, averaged down to grid x grid
 
 Weights are read from safetensors only and no code from a model folder is run. Preprocessing (size, crop,
@@ -31,16 +31,20 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class Backbone(nn.Module):
     """A vision model of transformers, its output as pooled and regions."""
 
-    def __init__(self, model: nn.Module, grid: int) -> None:
+    def __init__(self, model: nn.Module, grid: int, *, has_pooler: bool) -> None:
         super().__init__()
         self.model = model.eval().requires_grad_(False)
         self.grid = grid
+        self.has_pooler = has_pooler
 
     def forward(self, pixels: Float[Tensor, "frames 3 height width"]) -> Encoded:
         output = self.model(pixel_values=pixels)
-        maps = as_map(output.last_hidden_state)
-        pooled = getattr(output, "pooler_output", None)
-        encoded = {"pooled": maps.mean((2, 3)) if pooled is None else pooled.flatten(1)}
+        hidden, pooled = output.last_hidden_state, getattr(output, "pooler_output", None)
+        maps = as_map(hidden)
+        if pooled is None or not self.has_pooler:
+            has_class_token = hidden.ndim == 3 and hidden.shape[1] > maps.shape[2] * maps.shape[3]
+            pooled = hidden[:, 0] if has_class_token else maps.mean((2, 3))
+        encoded = {"pooled": pooled.flatten(1)}
         if self.grid:
             encoded["regions"] = adaptive_avg_pool2d(maps, self.grid).flatten(2).transpose(1, 2)
         return encoded
@@ -55,21 +59,24 @@ def as_map(hidden: Float[Tensor, "frames ..."]) -> Float[Tensor, "frames dim sid
 
 
 def backbone(name: str, *, grid: int = 3, clip: ClipSampling | None = None) -> Encoder:
-    model = _model(name)
+    model, invented = _model(name)
     config = _preprocessor_config(name)
     return Encoder(
         name=name,
         family="transformers",
-        network=Backbone(model, grid),
+        network=Backbone(model, grid, has_pooler=not invented),
         preprocessing=preprocessing_of(config, default_size=_image_size(model)),
-        weights=f"values:{weights_hash(model)}",
+        weights=f"values:{weights_hash(model, without=invented)}",
         clip=clip,
         settings={"grid": grid},
     )
 
 
-def _model(name: str) -> nn.Module:
-    """The vision tower of the model; text towers (CLIP, SigLIP) are dropped."""
+def _model(name: str) -> tuple[nn.Module, set[str]]:
+    """The vision tower (text towers of CLIP and SigLIP are dropped), and the weights of a pooler it did not come with.
+
+    Many checkpoints have no pooler; transformers then makes one of random numbers, which we must not use.
+    """
     try:
         import transformers
     except ImportError:
@@ -80,13 +87,22 @@ def _model(name: str) -> nn.Module:
     if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
         raise InputError(f"{name} is a folder without config.json: not a model that transformers has saved")
     try:
-        model = transformers.AutoModel.from_pretrained(name, use_safetensors=True, trust_remote_code=False)
+        model, loading = transformers.AutoModel.from_pretrained(
+            name, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
             f"transformers cannot load {name!r}: {str(error).splitlines()[0]}",
             fix="check the name or give a folder; HF_HUB_OFFLINE=1 looks only at what is already downloaded",
         ) from None
-    return getattr(model, "vision_model", model)
+    prefix = "vision_model." if hasattr(model, "vision_model") else ""
+    missing = {key.removeprefix(prefix) for key in loading["missing_keys"] if key.startswith(prefix)}
+    lost = sorted(key for key in missing if "pooler" not in key and not key.startswith("head."))
+    if lost:
+        raise InputError(
+            f"{name} has no weights for {len(lost)} parameters of its vision model (first: {lost[0]})"
+        )
+    return getattr(model, "vision_model", model), missing
 
 
 def _image_size(model: Any) -> int:
