@@ -6,6 +6,8 @@ with their signatures. METEOR and SPICE, which need words, join by `Scores.add`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -27,7 +29,7 @@ from caplore.metrics.corpus import (
     renumbered,
     tokenizer_name,
 )
-from caplore.metrics.ngrams import ORDERS, RowCounts, ngrams
+from caplore.metrics.ngrams import ORDERS, Ngrams, RowCounts, ngrams
 from caplore.metrics.scores import Scores
 from caplore.metrics.signature import Score, signature
 
@@ -41,6 +43,7 @@ SAID = ("length", "bad_endings", "vocabulary", "novel")
 """What the captions are like, whatever the references; "novel" needs training captions."""
 DEFAULT = ("bleu", "rouge_l", "cider_d", "div", "mbleu", "self_cider", "coverage", "distinct", *SAID)
 
+_WEIGHED = {"cider_d", "cider", "self_cider", "vendi"}  # by document frequencies
 _FEW_IMAGES = 500  # below this many, df from the references themselves is a poor estimate
 
 
@@ -73,7 +76,9 @@ def text_scores(
     _refuse_missing(candidates, references)
     lexicon = Lexicon(df.lexicon if df else {})
     refs = encode(references, lexicon, tokenize)
-    frequencies = df or CorpusFrequencies.of(refs, lexicon, "references")
+    frequencies = df
+    if df is None and (chosen & _WEIGHED or ("coverage" in chosen and covered == "cider_d")):
+        frequencies = CorpusFrequencies.of(refs, lexicon, "references")
     words = encode(candidates, lexicon, tokenize)
     found = _Found(words)
     for inputs, padded in parts(words, refs, words=len(lexicon)):
@@ -116,40 +121,49 @@ def _refuse_missing(candidates: Sequence[Sequence[Any]], references: Sequence[Se
             )
 
 
-class _Part(NamedTuple):
-    """Some inputs, ready for every metric."""
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some inputs; what a metric needs of them is made when it is first asked for, and once."""
 
     inputs: Int[Tensor, " some"]
     captions: Padded
     refs: Padded
-    terms: cider.Terms
-    ref_terms: cider.Terms
-    ref_counts: RowCounts
+    true_ids: Sequence[Padded]
+    """Captions and references in ids of the lexicon, where those above are renumbered."""
+    frequencies: CorpusFrequencies | None
 
     @classmethod
     def of(
-        cls, inputs: Tensor, padded: Sequence[Padded], frequencies: CorpusFrequencies, words: int
+        cls, inputs: Tensor, padded: Sequence[Padded], frequencies: CorpusFrequencies | None, words: int
     ) -> "_Part":
         captions, refs = renumbered(padded, words)
-        terms, ref_terms = (
-            _terms(small, true, frequencies) for small, true in zip((captions, refs), padded, strict=True)
-        )
-        return cls(inputs, captions, refs, terms, ref_terms, RowCounts.of(ref_terms.grams.keys))
+        return cls(inputs, captions, refs, padded, frequencies)
 
-    @property
+    @cached_property
+    def grams(self) -> Ngrams:
+        return ngrams(self.captions.tokens, count_eos=False, there=self.captions.there)
+
+    @cached_property
+    def ref_grams(self) -> Ngrams:
+        return ngrams(self.refs.tokens, count_eos=False, there=self.refs.there)
+
+    @cached_property
+    def terms(self) -> cider.Terms:
+        return self._terms(self.grams, self.true_ids[0])
+
+    @cached_property
     def bleu_references(self) -> bleu.References:
-        return bleu.References(self.ref_counts, self.ref_terms.grams.lengths, self.refs.there)
+        return bleu.References(RowCounts.of(self.ref_grams.keys), self.ref_grams.lengths, self.refs.there)
 
-    @property
+    @cached_property
     def cider_references(self) -> cider.References:
-        return cider.prepare_terms(self.ref_terms, self.refs.there, self.ref_counts)
+        terms = self._terms(self.ref_grams, self.true_ids[1])
+        return cider.prepare_terms(terms, self.refs.there, self.bleu_references.counts)
 
-
-def _terms(small: Padded, true: Padded, frequencies: CorpusFrequencies) -> cider.Terms:
-    """`small` are the ids within the part, `true` those of the lexicon, which the frequencies know."""
-    grams = ngrams(small.tokens, count_eos=False, there=small.there)
-    of_corpus = frequencies.table.of(true.tokens, grams.lengths)
-    return cider.terms(grams, of_corpus, frequencies.table.images, torch.double)
+    def _terms(self, grams: Ngrams, true: Padded) -> cider.Terms:
+        assert self.frequencies is not None, "text_scores makes them for the metrics that are _WEIGHED"
+        of_corpus = self.frequencies.table.of(true.tokens, grams.lengths)
+        return cider.terms(grams, of_corpus, self.frequencies.table.images, torch.double)
 
 
 class _Found:
@@ -177,7 +191,7 @@ class _Found:
 def _score_part(part: _Part, chosen: frozenset[str], covered: Covered, found: _Found) -> None:
     there = part.captions.there
     if "bleu" in chosen:
-        numbers = bleu.statistics(part.terms.grams, part.bleu_references).double() * there.unsqueeze(-1)
+        numbers = bleu.statistics(part.grams, part.bleu_references).double() * there.unsqueeze(-1)
         found.inputs("bleu", part, numbers.sum(1))
         for n, values in enumerate(bleu.bleu(numbers).unbind(-1), start=1):
             found.captions(f"bleu_{n}", part, values)
@@ -232,7 +246,7 @@ def _likeness(part: _Part, covered: Covered) -> Float[Tensor, "some rows refs"]:
         case "cider_d":
             return cider.compare(part.terms, part.cider_references, cider.CiderD.sigma)
         case "bleu_4":
-            numbers = bleu.single_statistics(part.terms.grams, part.bleu_references).double()
+            numbers = bleu.single_statistics(part.grams, part.bleu_references).double()
             return bleu.bleu(numbers)[..., 3] * part.refs.there.unsqueeze(1)
         case "rouge_l":
             return rouge.RougeL(False, torch.double).similarity(part.captions.tokens, _rouge(part))
@@ -243,7 +257,7 @@ class _Signer(NamedTuple):
 
     tok: str
     size: str
-    frequencies: CorpusFrequencies
+    frequencies: CorpusFrequencies | None
 
     def __call__(self, metric: str, **settings: object) -> str:
         return signature(metric, tok=self.tok, **settings)
@@ -252,12 +266,13 @@ class _Signer(NamedTuple):
         return self(metric, captions=self.size, **settings)
 
     def with_df(self, metric: str, scale: float, **settings: object) -> str:
-        return self(metric, n=ORDERS, **settings, df=self.frequencies.signature, eos=False, scale=scale)
+        df = None if self.frequencies is None else self.frequencies.signature
+        return self(metric, n=ORDERS, **settings, df=df, eos=False, scale=scale)
 
     @property
     def note(self) -> str | None:
         """What to know about a number made with these document frequencies."""
-        images = self.frequencies.table.images
+        images = _FEW_IMAGES if self.frequencies is None else self.frequencies.table.images
         if images == 1:
             return (
                 "0 by definition: of one image's references no n-gram is rarer than another; give another df"
