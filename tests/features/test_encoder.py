@@ -13,11 +13,14 @@ from caplore.features.encoder import Encoder, pool_time, weights_hash
 
 
 def test_pixels_are_normalised_per_channel() -> None:
-    seen = []
+    seen: list[torch.Tensor] = []
+
+    def network(pixels: torch.Tensor) -> dict[str, torch.Tensor]:
+        seen.append(pixels)
+        return {"pooled": pixels.mean((2, 3))}
+
     preprocessing = Preprocessing(2, 2, mean=(0.1, 0.2, 0.3), std=(0.5, 1.0, 2.0))
-    encoder = Encoder(
-        "e", "test", lambda pixels: seen.append(pixels) or {"pooled": pixels.mean((2, 3))}, preprocessing, ""
-    )
+    encoder = Encoder("e", "test", network, preprocessing, "")
     pixels = torch.zeros(1, 2, 2, 3, dtype=torch.uint8)
     pixels[..., 0], pixels[..., 1], pixels[..., 2] = 51, 102, 255
     pooled = encoder(pixels)["pooled"]
