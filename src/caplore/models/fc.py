@@ -39,6 +39,12 @@ class Fc(nn.Module):
         self.out = nn.Linear(hidden, vocab)
         self.dropout = nn.Dropout(dropout)
 
+    def train(self, mode: bool = True) -> "Fc":
+        """As usual, but for the LSTM: cuDNN takes no gradient outside train mode, and it has no dropout of its own."""
+        super().train(mode)
+        self.lstm.train()
+        return self
+
     def begin(self, features: Features) -> State:
         start = self.image(self.entry(pooled_vector(features)))
         return start, start
