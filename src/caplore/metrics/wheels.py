@@ -19,15 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from caplore.errors import CaploreError, InputError, MissingError
-from caplore.files import digest_of_file, replacing
+from caplore.files import cache_folder, digest_of_file, replacing
 
 BLOCK = 1 << 20
 
 
 @contextmanager
 def downloaded(requirement: str) -> Iterator[Path]:
-    """The wheel of `name==version`, in a temporary folder that goes afterwards."""
-    with tempfile.TemporaryDirectory(prefix="caplore-") as folder:
+    """The wheel of `name==version`, in a temporary folder of the cache's disk that goes afterwards."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=cache_folder()) as folder:
         command = [*client(), "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
         done = subprocess.run(
             [*command, "--dest", folder, requirement], stdout=sys.stderr, stderr=subprocess.PIPE, text=True
