@@ -216,6 +216,7 @@ def write_run(folder: Path, result: dict[str, Any], *, data: Path | None = None,
         {
             "format": "caplore-run-1",
             **{key: run[key] for key in ("name", "recipe", "objective", "model", "seed", "commit")},
+            "data": str(data or "data/scenes"),
             "config": {"data": str(data or "data/scenes"), "to": str(folder), "seed": run["seed"], **config},
         },
     )

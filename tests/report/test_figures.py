@@ -60,6 +60,7 @@ def test_the_papers_points_are_on_the_papers_data_only(result_of: Make) -> None:
 def test_the_peak_picture_marks_the_effective_number(groups: list[Group]) -> None:
     figure = figures.peak_width(groups)
     assert figure is not None
+    assert "no probability at all" not in figure.reading
     for g in groups:
         assert f"{g.label}: {g.summary('exact', 'peak_width').mean:.3g} captions" in figure.svg
     assert figures.peak_width(group([parse_result({**_no_exact(groups)}, "x")])) is None
@@ -76,6 +77,10 @@ def test_the_mark_of_the_effective_number_lies_on_its_curve(result_of: Make) -> 
     assert line is not None
     assert mark is not None
     x0, y0, x1, y1 = map(float, line.groups())
+    value["exact"]["peak"]["mass"] = [0.0, 0.6, 0.8]
+    cut = figures.peak_width(group([parse_result(value, "x")]))
+    assert cut is not None
+    assert "no probability at all" in cut.reading
     assert [float(v) for v in mark.groups()] == pytest.approx([(x0 + x1) / 2, (y0 + y1) / 2], abs=0.2)
 
 

@@ -176,6 +176,15 @@ def test_fewer_examples_can_be_asked_for(demo: Path) -> None:
     assert "What they say" not in Page(render(runs, examples=0)).text
 
 
+def test_columns_beyond_the_paper_are_explained_where_they_are_shown(
+    html: str, tmp_path: Path, result_of: Make, run_of: Write
+) -> None:
+    value = copy.deepcopy(result_of("xe"))
+    value["decoders"]["rs"]["scores"]["self_cider"] = {"value": 0.9, "signature": "s"}
+    shown = render(load([run_of(tmp_path / "a", value)], "test"))
+    assert ["self-CIDEr is near 1" in text for text in (html, shown)] == [False, True]
+
+
 def test_only_inputs_that_every_run_has_are_shown_side_by_side(
     tmp_path: Path, result_of: Make, run_of: Write
 ) -> None:
@@ -197,6 +206,16 @@ def test_recorded_commands_are_shown_as_typed(tmp_path: Path, result_of: Make, r
     )
     write_json(folder / "run.json", read_json(folder / "run.json") | {"command": ["caplore", "train", "x y"]})
     assert "caplore train 'x y'" in Page(render(load([folder], "test"))).text
+
+
+def test_signatures_stand_once_with_their_notes(tmp_path: Path, result_of: Make, run_of: Write) -> None:
+    for seed in range(3):
+        value = copy.deepcopy(result_of("xe", seed))
+        value["exact"]["scores"]["precision"]["note"] = f"missed {seed}"
+        run_of(tmp_path / str(seed), value)
+    text = Page(render(load([tmp_path], "test"))).text
+    assert text.count("exact|membership:grammar: missed 0 (and 2 like it)") == 1
+    assert "not computed: SPICE is not set up: caplore setup spice" in text
 
 
 WIDTHS = (1280, 390, 320)

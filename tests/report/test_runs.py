@@ -81,10 +81,13 @@ def test_settings_beside_seed_and_places_make_a_group_of_their_own(
     assert [(g.detail, len(g.results)) for g in groups] == [("alpha 0.5", 2), ("alpha 0.75", 2)]
 
 
-def test_the_data_folder_is_the_one_the_run_was_given(tmp_path: Path, result_of: Make, run_of: Write) -> None:
-    assert (
-        load([run_of(tmp_path / "a", result_of("xe"), data=Path("d/scenes"))], "test")[0].data == "d/scenes"
-    )
+def test_the_data_folder_is_the_one_evaluation_or_training_was_given(
+    tmp_path: Path, result_of: Make, run_of: Write
+) -> None:
+    value = result_of("xe")
+    assert load([run_of(tmp_path / "a", value, data=Path("d/scenes"))], "test")[0].data == "d/scenes"
+    value["run"]["dataset"]["path"] = "e/scenes"
+    assert load([run_of(tmp_path / "b", value, data=Path("d/scenes"))], "test")[0].data == "e/scenes"
 
 
 def test_a_log_becomes_curves_by_phase_with_steps_from_the_phases_start(tmp_path: Path) -> None:

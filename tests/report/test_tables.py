@@ -77,6 +77,21 @@ def test_mean_and_spread_over_seeds(demo_results: list[Result]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([0.4, 0.002], "0.002"),
+        ([0.0016, 0.0024], "0.0024"),
+        ([0.00012], "0.00012"),
+        ([1e-9], "0.000000"),
+        ([0.0], "0.000"),
+    ],
+)
+def test_a_column_of_small_values_prints_two_digits_that_count(values: list[float], text: str) -> None:
+    column = tables.sharpened(tables.Column("precision", "P(Y|x)", digits=3), values)
+    assert column.text(values[-1]) == text
+
+
+@pytest.mark.parametrize(
     ("spread", "text"), [(0.0, "0.00"), (0.02, "0.02"), (0.004, "0.004"), (1e-9, "0.00")]
 )
 def test_a_spread_that_is_there_does_not_print_as_zero(spread: float, text: str) -> None:

@@ -6,7 +6,7 @@ where it is larger than its standard deviation over the seeds that both have; wi
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from caplore.report.results import Group
@@ -20,6 +20,7 @@ from caplore.report.tables import (
     Column,
     Line,
     Table,
+    sharpened,
     spread_text,
 )
 
@@ -93,6 +94,7 @@ def difference(ours: Group, theirs: Group, measure: Measure) -> Difference | Non
     mine, other = (_by_seed(g, measure) for g in (ours, theirs))
     if not mine or not other:
         return None
+    measure = replace(measure, column=sharpened(measure.column, [*mine.values(), *other.values()]))
     if mine.keys() == other.keys():
         steps = [mine[seed] - other[seed] for seed in mine]
         return Difference(measure, fmean(steps), stdev(steps) if len(steps) > 1 else None)

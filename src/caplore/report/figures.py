@@ -152,12 +152,18 @@ def peak_width(groups: Sequence[Group]) -> Figure | None:
         "↑ share of the probability they hold",
         log_x=True,
     )
+    cut = any(s.points[-1][1] < 0.995 for s in series)
     return Figure(
         "How wide the peak is",
         charts.lines(frame, series),
         "Rank an input's correct captions by their probability: the curve is the share of it that the first r "
         "of them hold. A curve that is high at once is a sharp peak, one caption said again and again. The mark "
-        "is the effective number of captions (the exponential of the entropy): further right is wider.",
+        "is the effective number of captions (the exponential of the entropy): further right is wider."
+        + (
+            " Where a curve ends below 1, some inputs' correct captions have no probability at all."
+            if cut
+            else ""
+        ),
     )
 
 

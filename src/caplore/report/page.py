@@ -37,6 +37,10 @@ READINGS = {
     "sampled caption is correct; recall@k the expected share of the correct captions, at most k, that k samples "
     "cover; peak width the effective number of correct captions that share the probability.",
 }
+COLUMN_READINGS = {
+    "self_cider": "self-CIDEr is near 1 where the captions of a set have little in common, near 0 where they are one.",
+    "recall_cider_d": "ref. recall asks for each reference how near the set's best caption for it comes (CIDEr).",
+}
 SET_KINDS = {"rs": "random samples", "bs": "top of the beam", "beam": "beam search, one caption"}
 PART_NAMES = {
     "beam": "beam search",
@@ -192,7 +196,12 @@ def _tables(groups: Sequence[Group]) -> list[tuple[tables.Table, str]]:
         tables.precision_table(groups),
         tables.sets_table(groups),
     )
-    return [(t, READINGS[t.name]) for t in built if t is not None]
+    return [(t, _reading(t)) for t in built if t is not None]
+
+
+def _reading(table: tables.Table) -> str:
+    more = [COLUMN_READINGS[c.key] for c in table.columns if c.key in COLUMN_READINGS]
+    return " ".join([READINGS[table.name], *more])
 
 
 def _kinds(groups: Sequence[Group]) -> list[str]:
@@ -273,16 +282,26 @@ def _training_command(run: Run) -> str:
 
 
 def _signatures(groups: Sequence[Group]) -> dict[str, list[tuple[str, str]]]:
-    """Part -> (score, how it was computed), each way once; what was not computed says why."""
-    found: dict[str, dict[tuple[str, str], None]] = {}
+    """Part -> (score, how it was computed), each way once with its notes; what was not computed says why."""
+    found: dict[str, dict[tuple[str, str], list[str]]] = {}
     for result in (r for g in groups for r in g.results):
         parts = {name: decoder.scores for name, decoder in result.decoders.items()}
         for part, scores in {**parts, "exact": result.exact.scores if result.exact else {}}.items():
             for key, score in scores.items():
-                why = f"not computed: {score.note or 'no reason given'}"
-                text = why if score.value is None else score.signature or "no signature"
-                found.setdefault(PART_NAMES.get(part, part), {})[key, text] = None
-    return {part: sorted(rows) for part, rows in found.items()}
+                how = "not computed" if score.value is None else score.signature or "no signature"
+                notes = found.setdefault(PART_NAMES.get(part, part), {}).setdefault((key, how), [])
+                if score.note and score.note not in notes:
+                    notes.append(score.note)
+    return {
+        part: [(key, _noted(how, notes)) for (key, how), notes in sorted(rows.items())]
+        for part, rows in found.items()
+    }
+
+
+def _noted(how: str, notes: Sequence[str]) -> str:
+    """A signature with its note; of notes that differ from run to run, the first and how many more."""
+    more = f" (and {len(notes) - 1} like it)" if len(notes) > 1 else ""
+    return f"{how}: {notes[0]}{more}" if notes else how
 
 
 def _record(r: Result) -> tuple[str, ...]:

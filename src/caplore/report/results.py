@@ -5,7 +5,7 @@ Everything read here may come from another machine or an older version: a wrong 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -111,7 +111,9 @@ class Result:
     decoders: dict[str, Decoder]
     exact: Exact | None
     examples: tuple[Example, ...]
-    knobs: tuple[tuple[str, str], ...] = field(default=())
+    data: str = ""
+    """The data set's folder, as evaluation was given it."""
+    knobs: tuple[tuple[str, str], ...] = ()
     """The run's settings apart from seed and paths, where its run.json is at hand."""
 
     def score(self, part: str, key: str) -> Score:
@@ -153,6 +155,7 @@ def parse_result(value: Any, where: str) -> Result:
             for name, decoder in _get(value, "decoders", dict, where).items()
         },
         exact=None if value.get("exact") is None else _exact(value["exact"], f"{where}: exact"),
+        data=str(run["dataset"].get("path") or ""),
         examples=tuple(
             _example(example, f"{where}: examples[{i}]")
             for i, example in enumerate(_list(value, "examples", where))

@@ -46,12 +46,8 @@ class Run:
 
     @property
     def data(self) -> str:
-        """The data set's folder as the run was given it; empty where it is not recorded."""
-        for place in (self.record.get("config"), self.record, self.record.get("data")):
-            for key in ("data", "path"):
-                if isinstance(place, dict) and isinstance(place.get(key), str):
-                    return str(place[key])
-        return ""
+        """The data set's folder as evaluation or training was given it; empty where it is not recorded."""
+        return self.result.data or str(self.record.get("data") or "")
 
 
 def load(paths: Sequence[Path], split: str) -> list[Run]:

@@ -10,6 +10,7 @@ Every value is a mean over the seeds of a group, with the sample standard deviat
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import floor, log10
 from typing import Any, Literal
 
 from caplore.report import paper
@@ -42,6 +43,15 @@ class Column:
     def text(self, value: float) -> str:
         # + 0.0 turns the -0.0 that rounding may leave into 0.0.
         return f"{round(value * self.scale, self.digits) + 0.0:.{self.digits}f}"
+
+
+def sharpened(column: Column, values: Iterable[float]) -> Column:
+    """The column with as many more digits as its largest value needs to print two that count, at most three."""
+    largest = max((abs(value * column.scale) for value in values), default=0.0)
+    if largest == 0:
+        return column
+    more = 1 - column.digits - floor(log10(largest))
+    return replace(column, digits=column.digits + min(max(0, more), 3))
 
 
 @dataclass(frozen=True)
@@ -167,7 +177,11 @@ def _table(
     dataset = groups[0].results[0].dataset.name
     published = {part: paper.rows(dataset, part) for part, _ in parts}
     known = {key for rows in published.values() for row in rows for key in row.scores}
-    shown = tuple(c for c in columns if c.key in known or _computed(c, groups, parts))
+    shown = tuple(
+        sharpened(c, (v for g in groups for part, _ in parts for v in g.values(part, c.key)))
+        for c in columns
+        if c.key in known or _computed(c, groups, parts)
+    )
     blocks = []
     for part, heading in parts:
         blocks.append(Block(heading, _lines(groups, part, shown)))
