@@ -9,4 +9,6 @@ Options = TypeVar("Options")
 
 def parse(options: type[Options], argv: list[str], *, prog: str, description: str) -> Options:
     """argv as a value of this dataclass; tyro prints usage and exits 2 on a mistake, naming the nearest option."""
-    return tyro.cli(options, args=argv, prog=prog, description=description, config=(tyro.conf.OmitArgPrefixes,))
+    return tyro.cli(
+        options, args=argv, prog=prog, description=description, config=(tyro.conf.OmitArgPrefixes,)
+    )

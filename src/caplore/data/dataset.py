@@ -1,10 +1,10 @@
 """The data set format: one folder, three plain files, nothing pickled.
 
-    dataset.json      name, version, media kind, counts, checksum of captions.jsonl
-    captions.jsonl    one line per input: id, split, file, captions
-    media/            the pictures or clips (optional: features may be all there is)
-    features/<name>/  a feature store (caplore.features.store)
-    scenes.jsonl      made worlds only: what is really in each picture
+dataset.json      name, version, media kind, counts, checksum of captions.jsonl
+captions.jsonl    one line per input: id, split, file, captions
+media/            the pictures or clips (optional: features may be all there is)
+features/<name>/  a feature store (caplore.features.store)
+scenes.jsonl      made worlds only: what is really in each picture
 """
 
 from collections import Counter
@@ -114,7 +114,9 @@ def _input(path: Path, number: int, row: dict[str, Any]) -> Input:
 def _refuse_duplicates(path: Path, inputs: Sequence[Input]) -> None:
     twice = [i for i, count in Counter(item.id for item in inputs).items() if count > 1]
     if twice:
-        raise InputError(f"{path}: {len(twice)} ids stand twice (first: {twice[0]!r})", fix="give each input its own id")
+        raise InputError(
+            f"{path}: {len(twice)} ids stand twice (first: {twice[0]!r})", fix="give each input its own id"
+        )
 
 
 def write_dataset(
