@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from caplore.report import claim
-from caplore.report.results import Group, group, parse_result
+from caplore.report.groups import Group, group
+from caplore.report.results import parse_result
 
 Make = Callable[..., dict[str, Any]]
 

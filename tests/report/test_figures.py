@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from caplore.report import figures
-from caplore.report.results import Group, group, parse_result
+from caplore.report.groups import Group, group
+from caplore.report.results import parse_result
 from caplore.report.runs import load
 
 Make = Callable[..., dict[str, Any]]

@@ -8,7 +8,7 @@ import pytest
 
 from caplore.errors import InputError
 from caplore.files import write_json, write_jsonl
-from caplore.report.results import group
+from caplore.report.groups import group
 from caplore.report.runs import load, read_log
 
 Make = Callable[..., dict[str, Any]]

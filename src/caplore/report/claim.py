@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from caplore.report.results import Group
+from caplore.report.groups import Group
 from caplore.report.tables import (
     EXACT,
     MISSING,

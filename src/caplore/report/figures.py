@@ -8,7 +8,8 @@ from statistics import fmean
 
 from caplore.report import charts, paper
 from caplore.report.charts import Cloud, Frame, Point, Series, Style
-from caplore.report.results import OBJECTIVES, Group, Peak, Result
+from caplore.report.groups import OBJECTIVES, Group
+from caplore.report.results import Peak, Result
 from caplore.report.runs import Log, Phase
 
 MOST_POINTS = 60

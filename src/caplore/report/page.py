@@ -15,7 +15,8 @@ from markupsafe import Markup
 from caplore import __version__
 from caplore.report import charts, claim, figures, paper, tables
 from caplore.report.captions import ShownSet, shown_set
-from caplore.report.results import Example, Group, Result, group, objective_label
+from caplore.report.groups import Group, group, objective_label
+from caplore.report.results import Example, Result
 from caplore.report.runs import Run
 from caplore.report.thumbnails import thumbnail
 

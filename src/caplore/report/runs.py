@@ -13,7 +13,8 @@ from typing import Any
 
 from caplore.errors import InputError
 from caplore.files import read_json, read_jsonl
-from caplore.report.results import Result, read_result, require_comparable
+from caplore.report.groups import require_comparable
+from caplore.report.results import Result, read_result
 
 QUANTITIES = ("loss", "reward", "entropy", "length", "distance")
 NOT_KNOBS = {"data", "to", "start", "seed", "device", "encoder", "name"}

@@ -14,7 +14,8 @@ from math import floor, log10
 from typing import Any, Literal
 
 from caplore.report import paper
-from caplore.report.results import NOT_ASKED, Group, Result, Summary, group, require_comparable
+from caplore.report.groups import Group, Summary, group, require_comparable
+from caplore.report.results import NOT_ASKED, Result
 
 Better = Literal["up", "down", "none"]
 ARROWS = {"up": "↑", "down": "↓", "none": ""}
