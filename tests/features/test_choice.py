@@ -109,7 +109,7 @@ def test_preprocessing_is_the_description_s() -> None:
 def test_other_weights_are_refused() -> None:
     description = encoder_named("patches").description | {"weights": "of another day"}
     with pytest.raises(
-        InputError, match="'patches' here has the weights .* but of another day made the features"
+        InputError, match=r"'patches' here has the weights .* but of another day made the features"
     ):
         encoder_from(description)
 

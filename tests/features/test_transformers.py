@@ -93,7 +93,7 @@ def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="without config.json"):
+    with pytest.raises(InputError, match=r"without config\.json"):
         encoder_named(str(tmp_path))
 
 

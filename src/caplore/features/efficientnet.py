@@ -79,7 +79,8 @@ class Block(nn.Module):
         layers += [Convolution(weights, f"{name}._project_conv", f"{name}._bn2")]
         self.layers = nn.Sequential(*layers)
         first, last = layers[0], layers[-1]
-        assert isinstance(first, Convolution) and isinstance(last, Convolution)
+        assert isinstance(first, Convolution)
+        assert isinstance(last, Convolution)
         inner = first.weight.shape[0] if first.groups > 1 else first.weight.shape[1]
         self.is_residual = stride == 1 and inner == last.weight.shape[0]
 

@@ -33,7 +33,7 @@ class Encoder:
     weights: str
     clip: ClipSampling | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
     def description(self) -> dict[str, Any]:

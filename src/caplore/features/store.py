@@ -165,9 +165,8 @@ class StoreWriter:
                     f"{self.path} holds features made in another way (other weights, preprocessing or frames)",
                     fix=f"encode under another name with --name, or start over with --again (it deletes {self.path})",
                 )
-            shapes = {
-                kind: list(shard.get_slice(kind).get_shape())[1:] for kind in KINDS if kind in shard.keys()
-            }
+            there = set(shard.keys())
+            shapes = {kind: list(shard.get_slice(kind).get_shape())[1:] for kind in KINDS if kind in there}
         self._same_shapes(shapes)
         self._remember(path.name, json.loads(notes["ids"]), json.loads(notes["bytes"]))
 

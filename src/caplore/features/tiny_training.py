@@ -115,12 +115,11 @@ class Learner(nn.Module):
     def fold(self) -> Tiny:
         """norm(w x + b) = g w x + (g (b - mean) + beta), with g = gamma / sqrt(var + eps)."""
         for convolution, norm in zip(self.tiny.convolutions, self.norms, strict=True):
-            assert isinstance(convolution, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d)
-            assert (
-                convolution.bias is not None
-                and norm.running_mean is not None
-                and norm.running_var is not None
-            )
+            assert isinstance(convolution, nn.Conv2d)
+            assert isinstance(norm, nn.BatchNorm2d)
+            assert convolution.bias is not None
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
             gain = norm.weight / (norm.running_var + norm.eps).sqrt()
             convolution.weight.mul_(gain.view(-1, 1, 1, 1))
             convolution.bias.sub_(norm.running_mean).mul_(gain).add_(norm.bias)
