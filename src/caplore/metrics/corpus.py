@@ -175,7 +175,7 @@ def renumbered(groups: Sequence[Padded], words: int) -> Sequence[Padded]:
     known, new = torch.cat([none, *(group.tokens.flatten() for group in groups)]).unique(return_inverse=True)
     if len(known) >= MOST_WORDS:
         raise InputError(
-            f"the captions of one input have {len(known)} different words; {MOST_WORDS} is the most"
+            f"one input's captions have {len(known) - 1} different words, more than {MOST_WORDS - 2}"
         )
     ids = new[1:].split([group.tokens.numel() for group in groups])
     return [g._replace(tokens=i.view_as(g.tokens)) for g, i in zip(groups, ids, strict=True)]
