@@ -284,7 +284,7 @@ def check_command(argv: list[str]) -> int:
         checked.findings += [Finding("no-features", i.id, name) for i in dataset.inputs if i.id not in store]
     features = ", ".join(dataset.encoders) or "none"
     print(f"{dataset.path}: {dataset.name} {dataset.version}, media: {dataset.media}, features: {features}")
-    print(summary(checked))
+    print(summary(checked, imported=False))
     if options.report is not None:
         write_json(options.report, report(checked))
         print(f"\nall that was found: {options.report}")

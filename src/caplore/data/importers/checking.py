@@ -255,8 +255,8 @@ def _whole(item: Usable) -> bytes:
 # The report
 
 
-def summary(checked: Checked, examples: int = 3) -> str:
-    """What a person reads at the end of an import."""
+def summary(checked: Checked, examples: int = 3, *, imported: bool = True) -> str:
+    """What a person reads at the end of an import; or of a check only, in which nothing was left out or mended."""
     by_split: dict[str, list[Usable]] = defaultdict(list)
     for item in checked.inputs:
         by_split[item.split].append(item)
@@ -278,7 +278,7 @@ def summary(checked: Checked, examples: int = 3) -> str:
     for kind, group in itertools.groupby(checked.findings, key=lambda finding: finding.kind):
         found = list(group)
         meaning, done = KINDS[kind]
-        lines.append(f"{len(found):>9,}  {meaning} [{done}]")
+        lines.append(f"{len(found):>9,}  {meaning}" + (f" [{done}]" if imported else ""))
         lines += [f"             {finding.id}: {finding.detail}"[:160] for finding in found[:examples]]
         if len(found) > examples:
             lines.append(f"             ... and {len(found) - examples:,} more")

@@ -1,5 +1,6 @@
 """A checked source as a data set folder: captions, links to the media files (or copies), and the report."""
 
+import errno
 import re
 import shutil
 from collections.abc import Sequence
@@ -62,7 +63,15 @@ def media_names(inputs: Sequence[Usable]) -> dict[str, str | None]:
 
 def _place(file: Path, at: Path, copy: bool) -> None:
     at.unlink(missing_ok=True)  # left by an import that was interrupted
-    if copy:
-        shutil.copyfile(file, at)
-    else:
+    if not copy:
         at.symlink_to(file.resolve())
+        return
+    try:
+        shutil.copyfile(file, at)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise InputError(
+            f"the disk is full: {at} was not copied, and the data set is not complete",
+            fix="free some space and import again, or leave out --copy to link the files instead",
+        ) from None
