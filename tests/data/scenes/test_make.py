@@ -191,3 +191,26 @@ def test_an_interruption_leaves_nothing_behind(tmp_path: Path, wait_for: str) ->
 def test_open_dataset_accepts_it(tmp_path: Path) -> None:
     made = make_scenes(tmp_path / "world", SMALL, workers=1).dataset
     assert open_dataset(tmp_path / "world") == made
+
+
+def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "caplore", "data", "scenes", "--to", str(tmp_path / "world")]
+    process = subprocess.Popen(
+        [*command, "--train", "100000", "--workers", "2"], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".world.*/media/*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    while group_lives(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not group_lives(process.pid)
+
+
+def group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

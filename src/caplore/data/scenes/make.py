@@ -9,12 +9,13 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -200,7 +201,7 @@ def _drawn(
         for number, chunk in enumerate(chunks):
             yield number, _draw_chunk(folder, plan, chunk)
         return
-    with ProcessPoolExecutor(min(workers, len(chunks)), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(workers, len(chunks)), get_context("spawn"), _end_with_parent) as pool:
         with _interrupts_kept_back():  # workers begin here: Ctrl-C is for the parent, which stops them
             pending = {pool.submit(_draw_chunk, folder, plan, chunk): i for i, chunk in enumerate(chunks)}
         try:
@@ -208,6 +209,18 @@ def _drawn(
                 yield pending[done], done.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """In a worker: end when the parent is gone, even by kill -9, instead of waiting for it for ever."""
+
+    def watch() -> None:
+        parent = parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
