@@ -24,26 +24,43 @@ def replacing(path: Path) -> Iterator[Path]:
     On any error the temporary file goes and what stood at `path` stays as it was.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    os.close(handle)
+    with explaining_full_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        os.close(handle)
     temporary = Path(name)
     try:
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(
-                f"the disk is full: {path} was not written (what was there before is untouched)",
-                fix=f"free some space on the disk that holds {path.parent}, then run the same command again",
-            ) from error
-        raise
+        with explaining_full_disk(path):
+            yield temporary
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
+            _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def explaining_full_disk(path: Path) -> Iterator[None]:
+    """A full disk while `path` is being written is a message, not a traceback."""
+    try:
+        yield
+    except Exception as error:
+        # safetensors' writer is Rust, has an exception of its own for every I/O error, and says which in words.
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not full and not str(error).endswith((f"(os error {errno.ENOSPC})", f"(os error {errno.EDQUOT})")):
+            raise
+        raise InputError(
+            f"the disk is full: {path} was not written (what was there before is untouched)",
+            fix=f"free some space on the disk that holds {path.parent}, then run the same command again",
+        ) from error
+
+
+def sweep(folder: Path) -> None:
+    """Remove what `replacing` left in a folder when it was killed; nobody else may be writing there."""
+    for left in folder.glob(".*.tmp"):
+        left.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -5,6 +5,7 @@ a CUDA graph can capture them; on the CPU they stop when every caption has ended
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, overload
 
 import torch
@@ -15,6 +16,8 @@ from caplore.decoding.captions import Captions
 from caplore.models.protocol import BOS, EOS, Captioner, Features, State, repeat_state
 
 Choice = tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]
+Uniforms = Callable[[int], Float[Tensor, " rows"]]
+"""Numbers from [0, 1) for so many rows, asked for once per word: who gives them decides what is drawn."""
 
 
 def greedy(model: Captioner, features: Features, *, max_words: int) -> Captions:
@@ -37,6 +40,7 @@ def sample(
     top_k: int = ...,
     top_p: float = ...,
     generator: torch.Generator | None = ...,
+    uniforms: Uniforms | None = ...,
     with_greedy: Literal[False] = ...,
 ) -> Captions: ...
 
@@ -52,6 +56,7 @@ def sample(
     top_k: int = ...,
     top_p: float = ...,
     generator: torch.Generator | None = ...,
+    uniforms: Uniforms | None = ...,
     with_greedy: Literal[True],
 ) -> tuple[Captions, Captions]: ...
 
@@ -66,13 +71,15 @@ def sample(
     top_k: int = 0,
     top_p: float = 1.0,
     generator: torch.Generator | None = None,
+    uniforms: Uniforms | None = None,
     with_greedy: bool = False,
 ) -> Captions | tuple[Captions, Captions]:
     """Draw `samples` captions per image from p(y|x), or from p `truncated` where a knob says so.
 
     The log-probability kept is that of the distribution sampled from. `with_greedy` decodes the greedy
     caption (self-critical training's baseline) in the same loop, as further rows, and returns
-    (samples, greedy); its log-probability is the model's own, whatever the knobs.
+    (samples, greedy); its log-probability is the model's own, whatever the knobs. Chance comes from
+    `uniforms` where they are given (rows: the samples of an image side by side), else from `generator`.
     """
     _check(samples=samples, max_words=max_words, temperature=temperature, top_k=top_k, top_p=top_p)
     with torch.no_grad():
@@ -85,7 +92,7 @@ def sample(
 
         def choose(logits: Float[Tensor, "rows vocab"]) -> Choice:
             kept = truncated(logits[:drawn], temperature=temperature, top_k=top_k, top_p=top_p)
-            tokens, logprob = draw(kept, generator)
+            tokens, logprob = draw(kept, generator, uniforms)
             if not with_greedy:
                 return tokens, logprob
             best, best_logprob = most_probable(logits[drawn:])
@@ -104,17 +111,24 @@ def most_probable(logits: Float[Tensor, "rows vocab"]) -> Choice:
     return tokens, best - logits.logsumexp(dim=-1)
 
 
-def draw(logits: Float[Tensor, "rows vocab"], generator: torch.Generator | None = None) -> Choice:
+def draw(
+    logits: Float[Tensor, "rows vocab"],
+    generator: torch.Generator | None = None,
+    uniforms: Uniforms | None = None,
+) -> Choice:
     """One token per row from softmax(logits).
 
-    On a GPU by the Gumbel trick: argmax(logits + g) is such a draw, and fuses well. On a CPU by inverting the
-    distribution function, which takes one random number per row instead of one per word.
+    On a GPU by the Gumbel trick: argmax(logits + g) is such a draw, and fuses well. On a CPU, and wherever the
+    `uniforms` are given, by inverting the distribution function, which takes one random number per row instead
+    of one per word.
     """
-    if logits.device.type == "cpu":
+    if uniforms is None and logits.device.type == "cpu":
+        uniforms = partial(torch.rand, generator=generator)
+    if uniforms is not None:
         mass = logits.softmax(dim=-1).cumsum(dim=-1)
         # At most 1 - 2^-24, so the target is below the whole mass however the product is rounded, and the
         # first word whose mass exceeds it has some.
-        uniform = torch.rand(len(logits), 1, generator=generator)
+        uniform = uniforms(len(logits)).to(logits.device)[:, None]
         tokens = torch.searchsorted(mass, uniform * mass[:, -1:], right=True).squeeze(-1)
     else:
         exponential = torch.empty_like(logits).exponential_(generator=generator)

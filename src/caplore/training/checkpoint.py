@@ -1,8 +1,9 @@
 """Checkpoints: everything a run needs to go on as if nothing had happened, in one safetensors file.
 
-Weights, optimiser state and random state are tensors; where the loop stands is JSON in the file's own
-header. One file, written to a temporary name and renamed, is whole or absent: there is no moment at
-which weights and loop state can disagree. Nothing is pickled.
+Weights and optimiser state are tensors; where the loop stands is JSON in the file's own header. Chance
+needs no keeping: it is a function of the seed and the step (`schedule.seed_of`). One file, written to a
+temporary name and renamed, is whole or absent: there is no moment at which weights and loop state can
+disagree. Nothing is pickled.
 """
 
 import json
@@ -23,7 +24,7 @@ FORMAT = "caplore-checkpoint-1"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved: named tensors (model.*, optimizer.*, random.*) and the loop's state."""
+    """What was saved: named tensors (model.*, optimizer.*) and the loop's state."""
 
     tensors: dict[str, Tensor]
     state: dict[str, Any]
@@ -87,19 +88,3 @@ def load_optimizer(optimizer: torch.optim.Optimizer, checkpoint: Checkpoint) -> 
         state.setdefault(int(number), {})[key] = value
     whole = optimizer.state_dict()
     optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
-
-
-def random_tensors(device: torch.device) -> dict[str, Tensor]:
-    """The state of torch's generators, as bytes."""
-    states = {"random.cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["random.cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def load_random(checkpoint: Checkpoint, device: torch.device) -> None:
-    states = checkpoint.group("random")
-    if "cpu" in states:
-        torch.set_rng_state(states["cpu"])
-    if "cuda" in states and device.type == "cuda":
-        torch.cuda.set_rng_state(states["cuda"], device)

@@ -199,6 +199,8 @@ class Recipe:
     """Epochs between validations."""
     log_every: int = 20
     """Steps between log lines."""
+    save_minutes: float = 5.0
+    """A checkpoint after this many minutes, besides the one of every epoch; what a killed run repeats at most."""
     clip: float = 5.0
     """Largest norm of the gradient; 0 leaves it as it is."""
     seed: int = 0
@@ -212,6 +214,7 @@ class Recipe:
         _check("selection-beam", self.selection_beam, self.selection_beam >= 1, "at least 1")
         _check("validate-every", self.validate_every, self.validate_every >= 1, "at least 1")
         _check("log-every", self.log_every, self.log_every >= 1, "at least 1")
+        _check("save-minutes", self.save_minutes, self.save_minutes >= 0, "0 or more")
         _check("clip", self.clip, self.clip >= 0, "0 or more")
 
     @property

@@ -1,42 +1,58 @@
-"""One process or many: who we are, and sums over all of us. Without torchrun all of this is a no-op."""
+"""One process or many: who we are, sums over all of us, what the first of us knows. Alone, all of this is a no-op.
 
+A process that has lost another one says so in one line and ends; torchrun starts all of them again where it was
+told to (--max-restarts), and `loop.train` then goes on with the run it finds.
+"""
+
+import contextlib
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from caplore.errors import ConfigError
+from caplore.errors import CaploreError, ConfigError, InputError
+from caplore.files import digest_of
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class World:
-    """This process among its peers; `size` 1 means alone."""
+    """This process among its peers; `size` 1 means alone. Messages travel between tensors on `device`."""
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0
+    device: torch.device = CPU
 
     @property
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def share(self, index: Tensor) -> Tensor:
-        """Our part of a global batch: neighbouring rows, the same number for everyone."""
-        if len(index) % self.size:
+    def check_divides(self, flag: str, batch: int) -> None:
+        """Refuse a global batch of which not everyone can have the same share."""
+        if batch % self.size:
+            near = max(self.size, batch // self.size * self.size)
             raise ConfigError(
-                f"a batch of {len(index)} inputs cannot be shared by {self.size} processes",
-                fix=f"make the batch a multiple of {self.size}",
+                f"{flag} is {batch}, but {self.size} processes cannot have equal shares of it",
+                fix=f"--{flag} {near}, or another multiple of {self.size}",
             )
-        part = len(index) // self.size
-        return index[self.rank * part : (self.rank + 1) * part]
+
+    def share(self, rows: Tensor) -> Tensor:
+        """Our part of what is there for the global batch: neighbouring rows, the same number for everyone."""
+        assert len(rows) % self.size == 0, "check_divides comes first"
+        part = len(rows) // self.size
+        return rows[self.rank * part : (self.rank + 1) * part]
 
     def sum_(self, value: Tensor) -> Tensor:
         """Sum over all processes, in place."""
         if self.size > 1:
-            dist.all_reduce(value)
+            with _peers():
+                dist.all_reduce(value)
         return value
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
@@ -44,25 +60,87 @@ class World:
         if self.size == 1:
             return
         gradients = [p.grad for p in parameters if p.grad is not None]
-        flat = torch.cat([g.reshape(-1) for g in gradients])
-        dist.all_reduce(flat)
-        start = 0
-        for gradient in gradients:
-            gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
-            start += gradient.numel()
+        flat = self.sum_(torch.cat([g.reshape(-1) for g in gradients]))
+        parts = flat.split([g.numel() for g in gradients])
+        torch._foreach_copy_(gradients, [p.view_as(g) for p, g in zip(parts, gradients, strict=True)])
+
+    def most(self, value: float) -> float:
+        """The largest value any process has. Waits for all of them: a barrier, too."""
+        if self.size == 1:
+            return value
+        here = torch.tensor(value, dtype=torch.float64, device=self.device)
+        with _peers():
+            dist.all_reduce(here, dist.ReduceOp.MAX)
+        return float(here)
 
     def barrier(self) -> None:
+        self.most(0)
+
+    def from_first(self, value: Any) -> Any:
+        """What the first process has under `value`: anything JSON can say."""
+        if self.size == 1:
+            return value
+        raw = json.dumps(value).encode() if self.is_first else b""
+        said = torch.zeros(int(self.most(len(raw))), dtype=torch.uint8, device=self.device)
+        if self.is_first:
+            said.copy_(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
+        with _peers():
+            dist.broadcast(said, src=0)
+        return json.loads(bytes(said.tolist()))
+
+    def take_first_(self, tensors: Iterable[Tensor]) -> None:
+        """Write the first process's numbers into everyone's tensors."""
         if self.size > 1:
-            dist.barrier()
+            with _peers():
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
+
+    def check_same(self, what: str, *parts: str) -> None:
+        """Refuse to go on when a process reads something else than the first one does."""
+        if self.size == 1:
+            return
+        here, first = digest_of(*parts), self.from_first(digest_of(*parts))
+        if self.most(here != first):
+            mine = f"process {self.rank} reads {'another' if here != first else 'the same'} one ({here})"
+            raise InputError(
+                f"the processes of this run do not read the same {what}: the first reads {first}, {mine}",
+                fix="put data sets and run folders on a disk that all machines share, or copy them whole to each",
+            )
+
+
+ALONE = World()
+
+
+@contextlib.contextmanager
+def _peers() -> Iterator[None]:
+    """A message that did not get through is somebody else's end; they have said why."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise PeerLost(str(error).splitlines()[0]) from error
+
+
+class PeerLost(CaploreError):
+    """Another process of the run has ended."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(
+            f"another process of this run has ended or cannot be reached ({how[:160]})",
+            fix="see its message; the same torchrun command goes on from the last checkpoint",
+        )
 
 
 def join(device: torch.device) -> World:
     """The world torchrun made, if it did: NCCL on GPUs, gloo on CPU."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return World()
+        return World(device=device)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            dist.init_process_group("nccl", device_id=device)
+        else:
+            dist.init_process_group("gloo")
+    return World(dist.get_rank(), dist.get_world_size(), device)
 
 
 def leave() -> None:
@@ -70,19 +148,46 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
+def is_launched() -> bool:
+    """Did something start us that starts the same command again after a failure: torchrun, or SLURM's requeue?
+
+    torchrun's own restart counter does not tell: it stays 0 when machines come and go.
+    """
+    return "TORCHELASTIC_RUN_ID" in os.environ or int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+
+
+def generator_of(device: torch.device) -> torch.Generator:
+    """What torch draws from on this device where no generator is named, as in dropout."""
+    return (
+        torch.default_generator if device.type == "cpu" else torch.cuda.default_generators[device.index or 0]
+    )
+
+
+def speaks() -> bool:
+    """Is it ours to print? Before and after there is a world, too."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def pick_device(name: str) -> torch.device:
     """`auto` is the GPU of our local rank where there is one, else the CPU."""
-    local = int(os.environ.get("LOCAL_RANK", "0"))
     if name == "auto":
-        name = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
-    elif name == "cuda":
-        name = f"cuda:{local}"
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
         raise ConfigError(
             f"device {name!r} is not one torch knows", fix="--device auto, cpu, cuda or cuda:N"
         ) from None
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type != "cuda":
+        return device
+    there = torch.cuda.device_count()
+    if there == 0:
         raise ConfigError(f"device {name} was asked for, but torch sees no GPU", fix="--device cpu")
+    if device.index is None:  # a launcher may show every process one GPU, which is then the one to take
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) if there > 1 else 0)
+    if device.index >= there:
+        raise ConfigError(
+            f"process {device.index} of this machine has no GPU: torch sees {there}",
+            fix=f"torchrun --nproc-per-node {there}, or --device cpu",
+        )
     return device

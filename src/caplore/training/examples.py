@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from caplore.data.dataset import Dataset
@@ -108,11 +108,13 @@ def choose_store(dataset: Dataset, encoder: str) -> FeatureStore:
 
 
 def choose_references(
-    references: Int[Tensor, "images refs time"], there: Bool[Tensor, "images refs"], count: int, *, seed: int
+    references: Int[Tensor, "images refs time"],
+    there: Bool[Tensor, "images refs"],
+    count: int,
+    *,
+    noise: Float[Tensor, "images refs"],
 ) -> Int[Tensor, "images count time"]:
-    """`count` references of each image: all of them in some order, again and again if there are fewer."""
-    rng = torch.Generator().manual_seed(seed)
-    noise = torch.rand(there.shape, generator=rng).to(there.device)
+    """`count` references of each image: all in the order of their noise, again and again if there are fewer."""
     order = noise.masked_fill(~there, 2.0).argsort(1)  # those there come first, shuffled
     turn = torch.arange(count, device=there.device)[None, :] % there.sum(1, keepdim=True)
     chosen = order.gather(1, turn)

@@ -1,9 +1,12 @@
 """The loop: for every phase, epoch and batch: step, log, validate, keep.
 
-Reads top to bottom; all state that resuming needs is in one record, `Place`.
+Reads top to bottom; all state that resuming needs is in one record, `Place`. Many processes run this side
+by side: each takes its share of every batch, all decide the same (what they look at is summed over all of
+them first), and the first one writes.
 """
 
 import dataclasses
+import json
 import math
 import signal
 import threading
@@ -21,6 +24,7 @@ from torch import Tensor
 from caplore import models
 from caplore.data.dataset import Dataset, open_dataset
 from caplore.decoding.beam import beam
+from caplore.decoding.sampling import Uniforms
 from caplore.errors import InputError, TrainingStopped
 from caplore.features.store import FeatureStore
 from caplore.metrics.cider import CiderD
@@ -37,13 +41,17 @@ from caplore.training.examples import Examples
 from caplore.training.progress import Progress
 from caplore.training.reward import CiderReward, select
 from caplore.training.run import Run, create_run, open_run
-from caplore.training.schedule import batches, rate, steps_per_epoch
+from caplore.training.schedule import batches, rate, seed_of, steps_per_epoch
 from caplore.training.step import Update, sequence_step, xe_step
 from caplore.training.watch import Watch
 
 
 class Interrupted(KeyboardInterrupt):
     """SIGTERM or Ctrl-C: the run was saved where it stood."""
+
+    def __init__(self, number: int, run: Path, step: int) -> None:
+        super().__init__(number)
+        self.number, self.run, self.step = number, run, step
 
 
 @dataclass
@@ -74,24 +82,26 @@ class Material:
 
 
 def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
-    """Run a recipe from the start; returns its run folder."""
+    """Run a recipe from the start; returns its run folder.
+
+    Under a launcher that starts the same command again, a folder that holds this very run is gone on with.
+    """
     device = distributed.pick_device(recipe.device)
     world = distributed.join(device)
+    for knob, phase in _phases(recipe):
+        world.check_divides(f"{knob}.batch", phase.batch)
+    if distributed.is_launched() and world.from_first(_is_again(recipe)):
+        return _again(recipe.to, quiet=quiet)
     dataset = open_dataset(recipe.data)
     store = examples.choose_store(dataset, recipe.encoder)
-    torch.manual_seed(recipe.seed)
     if recipe.start is not None:
         vocabulary = open_run(recipe.start).vocabulary()
     else:
         words = (c for caption in examples.tokenised(dataset, "train") for c in caption)
         vocabulary = Vocabulary.from_captions(words, min_count=recipe.min_count)
-    material = gather(recipe, dataset, store, vocabulary, device)
-    model = _new_model(recipe, store, vocabulary).to(device)
-    fit_entries(model, material.train.features)
-    place = Place()
-    if recipe.start is not None:
-        _start_from(open_run(recipe.start), model)
-        place.phase = "sequence"
+    world.check_same("data set", dataset.checksum, vocabulary.digest)
+    material = gather(recipe, dataset, store, vocabulary, world)
+    model, place = _beginning(recipe, store, material, device)
     if world.is_first:
         create_run(
             recipe,
@@ -116,6 +126,19 @@ def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
     return _run(recipe, Run(recipe.to), model, material, place, None, world, device, quiet)
 
 
+def _is_again(recipe: Recipe) -> bool:
+    return (recipe.to / "run.json").is_file() and open_run(recipe.to).recipe() == recipe
+
+
+def _again(path: Path, *, quiet: bool) -> Run:
+    """The same command once more: what is done stays done, what was stopped on purpose stays stopped."""
+    run = open_run(path)
+    head = run.head()
+    if head["status"] == "stopped":
+        raise TrainingStopped(head["stopped"], fix=_what_stays(run))
+    return run if head["status"] == "done" else resume(path, quiet=quiet)
+
+
 def resume(path: Path, *, quiet: bool = False) -> Run:
     """Go on with a run from its last checkpoint, as if it had not been interrupted."""
     run = open_run(path)
@@ -124,6 +147,8 @@ def resume(path: Path, *, quiet: bool = False) -> Run:
         raise InputError(f"run {path} is done already", fix=f"caplore evaluate {path}")
     device = distributed.pick_device(recipe.device)
     world = distributed.join(device)
+    for knob, phase in _phases(recipe):
+        world.check_divides(f"{knob}.batch", phase.batch)
     dataset = open_dataset(recipe.data)
     if run.head()["dataset"]["checksum"] != dataset.checksum:
         raise InputError(
@@ -132,32 +157,29 @@ def resume(path: Path, *, quiet: bool = False) -> Run:
         )
     store = examples.choose_store(dataset, recipe.encoder)
     vocabulary = run.vocabulary()
-    torch.manual_seed(recipe.seed)
-    material = gather(recipe, dataset, store, vocabulary, device)
-    model = _new_model(recipe, store, vocabulary).to(device)
-    place, saved = Place(), None
-    if run.last.is_file():
-        saved = checkpoints.load(run.last)
+    saved = checkpoints.load(run.last) if run.last.is_file() else None
+    world.check_same("data set", dataset.checksum, vocabulary.digest)
+    world.check_same("checkpoint", json.dumps(saved and saved.state))
+    material = gather(recipe, dataset, store, vocabulary, world)
+    model, place = _beginning(recipe, store, material, device)
+    if saved is not None:
         place = Place(**saved.state)
         checkpoints.load_model(model, saved, run.last)
-    elif recipe.start is not None:
-        _start_from(open_run(recipe.start), model)
-        place.phase = "sequence"
     if world.is_first:
-        run.rewind_log(place.log_lines)
+        run.rewind(place.log_lines)
     world.barrier()
     return _run(recipe, run, model, material, place, saved, world, device, quiet)
 
 
 def gather(
-    recipe: Recipe, dataset: Dataset, store: FeatureStore, vocabulary: Vocabulary, device: torch.device
+    recipe: Recipe, dataset: Dataset, store: FeatureStore, vocabulary: Vocabulary, world: World
 ) -> Material:
     """Tokenise, look up features, count document frequencies: everything a phase needs, on the device."""
     tokens = {split: examples.tokenised(dataset, split) for split in ("train", "val")}
     words = examples.extended(vocabulary, *tokens.values())
     train_set, val_set = (
         examples.load_examples(
-            dataset, split, tokens[split], words, store=store, max_words=recipe.max_words, device=device
+            dataset, split, tokens[split], words, store=store, max_words=recipe.max_words, device=world.device
         )
         for split in ("train", "val")
     )
@@ -166,36 +188,51 @@ def gather(
         val_set,
         vocabulary,
         CiderReward(train_set, vocab=len(words)),
-        _validation(val_set, len(words), width=recipe.selection_beam, max_words=recipe.max_words),
+        _validation(val_set, len(words), world, width=recipe.selection_beam, max_words=recipe.max_words),
     )
 
 
-def _validation(val: Examples, vocab: int, *, width: int, max_words: int) -> Callable[[Model], float]:
-    """CIDEr-D of the validation split as coco-caption would say (df from these references, no end counted)."""
+def _validation(
+    val: Examples, vocab: int, world: World, *, width: int, max_words: int
+) -> Callable[[Model], float]:
+    """CIDEr-D of the validation split as coco-caption would say (df from these references, no end counted).
+
+    Every process decodes its share of the split.
+    """
     df = DocumentFrequencies.from_references(val.references, val.there, vocab=vocab, count_eos=False)
     metric = CiderD(df)
     references = metric.prepare(val.references, val.there)
 
     def cider(model: Model) -> float:
         model.eval()
-        scores = []
-        for index in torch.arange(len(val), device=val.references.device).split(500):
+        total = torch.zeros((), dtype=torch.float64, device=world.device)
+        mine = torch.arange(len(val), device=world.device)[world.rank :: world.size]
+        for index in mine.split(500):
             found = beam(model, val.features_of(index), width=width, max_words=max_words)
-            scores.append(metric.score(found.tokens, select(references, index)))
-        return float(torch.cat(scores).mean())
+            total += metric.score(found.tokens, select(references, index)).sum()
+        return float(world.sum_(total)) / len(val)
 
     return cider
 
 
-def _new_model(recipe: Recipe, store: FeatureStore, vocabulary: Vocabulary) -> Model:
+def _beginning(
+    recipe: Recipe, store: FeatureStore, material: Material, device: torch.device
+) -> tuple[Model, Place]:
+    """The model before its first step, and where that step is: all of it follows from recipe and data."""
     pooled, regions = store.shapes.get("pooled"), store.shapes.get("regions")
-    return models.build(
+    torch.manual_seed(recipe.seed)
+    model = models.build(
         recipe.model.name,
-        vocab=len(vocabulary),
+        vocab=len(material.vocabulary),
         pooled_dim=pooled[0] if pooled else None,
         regions=(regions[0], regions[1]) if regions else None,
         **recipe.model.sizes,
-    )
+    ).to(device)
+    fit_entries(model, material.train.features)
+    if recipe.start is None:
+        return model, Place()
+    _start_from(open_run(recipe.start), model)
+    return model, Place(phase="sequence")
 
 
 def _start_from(run: Run, model: Model) -> None:
@@ -215,25 +252,38 @@ def _run(
     quiet: bool,
 ) -> Run:
     """Algorithm 1: cross-entropy, then the sequence-level phase from the best cross-entropy model."""
-    with _stop_signals() as stop, Progress(quiet or not world.is_first) as progress:
+    world.take_first_(model.state_dict().values())  # processors may round a beginning differently
+    with _stop_signals() as asked, Progress(quiet or not world.is_first) as progress:
         for name, phase in _phases(recipe):
             if name != place.phase:
                 continue
-            session = Session(recipe, run, model, material, name, phase, place, world, device, stop, progress)
+            session = Session(
+                recipe, run, model, material, name, phase, place, world, device, asked, progress
+            )
             try:
                 session.train(saved)
             except TrainingStopped as error:
-                run.log(event="stopped", phase=name, step=place.step, why=error.what)
-                run.update(status="stopped", stopped=error.what)
-                raise
+                if world.is_first:
+                    run.log(event="stopped", phase=name, step=place.step, why=error.what)
+                    run.update(status="stopped", stopped=error.what)
+                raise TrainingStopped(error.what, fix=f"{error.fix}\n  {_what_stays(run)}") from None
             saved = None
             if name == "xe" and recipe.sequence is not None:
                 place = dataclasses.replace(Place(), phase="sequence", step=place.step, seconds=place.seconds)
-                _start_from(run, model)
+                if world.is_first:  # another machine may see the file later
+                    _start_from(run, model)
+                world.take_first_(model.state_dict().values())
     if world.is_first:
         run.update(status="done", seconds=round(place.seconds, 1))
     world.barrier()
     return run
+
+
+def _what_stays(run: Run) -> str:
+    again = ""
+    if run.best_of("sequence").is_file() and run.best_of("xe").is_file():
+        again = f"; --start {run.path} --to OTHER begins again after cross-entropy"
+    return f"{run.path} keeps its last good checkpoint (caplore evaluate {run.path}){again}"
 
 
 def _phases(recipe: Recipe) -> Iterator[tuple[str, Xe | Sequence]]:
@@ -256,7 +306,7 @@ class Session:
     place: Place
     world: World
     device: torch.device
-    stop: threading.Event
+    asked: "Asked"
     progress: Progress
 
     def train(self, saved: Checkpoint | None) -> None:
@@ -267,15 +317,17 @@ class Session:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=phase.lr, fused=True)
         self.update = Update(self.model, self.optimizer, self.recipe.clip, self.world)
         self.watch = Watch(self.name, self.material.train.mean_length)
+        self._sums = {
+            k: torch.tensor(v, dtype=torch.float64, device=self.device) for k, v in place.sums.items()
+        }
         if saved is not None:
             checkpoints.load_optimizer(self.optimizer, saved)
-            checkpoints.load_random(saved, self.device)
             self.watch.restore(place.watch)
         self.progress.phase(self.name, steps, done=place.epoch * per_epoch + place.batch)
         if place.best == -math.inf:
             self._validate()
             self._save()
-        began = time.monotonic() - place.seconds
+        began, self._saved = time.monotonic() - place.seconds, time.monotonic()
         while place.epoch < phase.epochs:
             seed = self.recipe.seed * 2 + (self.name == "sequence")
             for index in batches(inputs, phase.batch, seed=seed, epoch=place.epoch, start=place.batch):
@@ -287,21 +339,41 @@ class Session:
                 place.step += 1
                 place.seconds = time.monotonic() - began
                 self.progress.advance()
-                if place.step % self.recipe.log_every == 0:
+                closed = place.step % self.recipe.log_every == 0
+                if closed:
                     self._log()
-                if self.stop.is_set():
-                    self._save()
-                    raise Interrupted
+                self._save_if_asked(closed)
             place.epoch, place.batch = place.epoch + 1, 0
             if place.epoch % self.recipe.validate_every == 0 or place.epoch == phase.epochs:
                 self._validate()
             place.seconds = time.monotonic() - began
             self._save()
+            self._stop_if_asked()
         self.progress.finish()
+
+    def _save_if_asked(self, closed: bool) -> None:
+        """Between two steps: save when the time has come, or when somebody wants us to stop.
+
+        To hear of a signal that another process got is to wait for it: on a GPU only where a log window
+        closes, which is a wait already.
+        """
+        if self.world.size > 1 and self.device.type != "cpu" and not closed:
+            return
+        if self.world.most(self.asked.number):
+            self._save()
+            self._stop_if_asked()
+        if closed and self.world.most(time.monotonic() - self._saved) > 60 * self.recipe.save_minutes:
+            self._save()
+
+    def _stop_if_asked(self) -> None:
+        number = int(self.world.most(self.asked.number))
+        if number:
+            raise Interrupted(number, self.run.path, self.place.step)
 
     def _step(self, index: Tensor) -> dict[str, Tensor]:
         train, recipe = self.material.train, self.recipe
         mine = self.world.share(index).to(self.device)
+        distributed.generator_of(self.device).manual_seed(self._seed("own chance", self.world.rank))
         features = train.features_of(mine)
         match self.phase:
             case Xe() as xe:
@@ -320,28 +392,53 @@ class Session:
                     max_words=recipe.max_words,
                     update=self.update,
                     references=said,
+                    uniforms=self._uniforms("samples") if self.device.type == "cpu" else None,
                 )
 
     def _said(self, index: Tensor, captions: int) -> Tensor:
-        train = self.material.train
-        seed = self.recipe.seed * 1_000_003 + self.place.step
-        chosen = examples.choose_references(train.references[index], train.there[index], captions, seed=seed)
+        references, there = self.material.train.references[index], self.material.train.there[index]
+        noise = self._uniforms("references")(there.numel()).view(there.shape).to(self.device)
+        chosen = examples.choose_references(references, there, captions, noise=noise)
         return examples.as_said(chosen, len(self.material.vocabulary))
+
+    def _seed(self, *what: str | int) -> int:
+        return seed_of(self.recipe.seed, self.place.step, *what)
+
+    def _uniforms(self, what: str) -> Uniforms:
+        """Chance of our rows in this step: drawn for the whole batch, so that it matters to no row who computes it."""
+        rng = torch.Generator().manual_seed(self._seed(what))
+        return lambda rows: self.world.share(torch.rand(rows * self.world.size, generator=rng))
 
     def _count(self, stats: dict[str, Tensor]) -> None:
         """Add this step to the open window; on a GPU the sums stay there until the window closes."""
-        if self.place.window == 0 or not hasattr(self, "_sums"):
-            self._sums = {
-                k: torch.as_tensor(self.place.sums.get(k, 0.0), dtype=torch.float64, device=self.device)
-                for k in stats
-            }
+        if self.place.window == 0:
+            self._sums = {k: torch.zeros((), dtype=torch.float64, device=self.device) for k in stats}
         for name, value in stats.items():
             self._sums[name] += value
         self.place.window += 1
 
+    def _window(self) -> dict[str, float]:
+        """Sums over the open window, as the mean of all processes; nothing that is not finite gets past here."""
+        place = self.place
+        sums = {}
+        if place.window:
+            both = self.world.sum_(torch.stack(list(self._sums.values()))) / self.world.size
+            sums = dict(zip(self._sums, both.tolist(), strict=True))
+        steps = (place.step - place.window + 1, place.step)
+        means = {k: v / place.window for k, v in sums.items()}
+        self.watch.check_finite(means, steps)
+        self.watch.check_finite(self._weights(), steps, beside=means)
+        return sums
+
+    def _weights(self) -> dict[str, float]:
+        """The norm of every weight: a step can be too long for them though its gradient was finite."""
+        named = {f"weight {name}": p.detach() for name, p in self.model.named_parameters()}
+        norms = torch.stack(torch._foreach_norm(list(named.values())))
+        return dict(zip(named, norms.tolist(), strict=True))
+
     def _log(self) -> None:
         place = self.place
-        stats = {k: float(v) / place.window for k, v in self._sums.items()}
+        stats = {k: v / place.window for k, v in self._window().items()}
         first = place.step - place.window + 1
         place.sums, place.window = {}, 0
         self.watch.check(stats, (first, place.step))
@@ -362,6 +459,7 @@ class Session:
     def _validate(self) -> None:
         """Validation CIDEr-D; the best model of the phase so far is kept."""
         place = self.place
+        self._window()
         score = self.material.validation(self.model)
         better = score > place.best
         place.best = max(place.best, score)
@@ -388,34 +486,43 @@ class Session:
 
     def _save(self) -> None:
         place = self.place
-        if place.window:
-            place.sums = {k: float(v) for k, v in self._sums.items()}
-        place.watch = self.watch.state()
+        place.sums, place.watch = self._window(), self.watch.state()
         if self.world.is_first:
-            tensors = (
-                checkpoints.model_tensors(self.model)
-                | checkpoints.optimizer_tensors(self.optimizer)
-                | checkpoints.random_tensors(self.device)
-            )
+            tensors = checkpoints.model_tensors(self.model) | checkpoints.optimizer_tensors(self.optimizer)
             checkpoints.save(self.run.last, Checkpoint(tensors, dataclasses.asdict(place)))
+        self._saved = time.monotonic()
+
+
+@dataclass
+class Asked:
+    """The signal that asked us to stop, if one did."""
+
+    number: int = 0
+    at: float = 0.0
 
 
 @contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set; a second Ctrl-C stops at once."""
-    stop = threading.Event()
+def _stop_signals() -> Iterator[Asked]:
+    """SIGTERM and Ctrl-C are noted, for the loop to stop where it stands; a second Ctrl-C stops at once.
+
+    A launcher passes on the signal that its terminal has sent to everyone, so a second one within a second
+    of the first is the same one.
+    """
+    asked = Asked()
     if threading.current_thread() is not threading.main_thread():
-        yield stop
+        yield asked
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
+        now = time.monotonic()
+        if asked.number and number == signal.SIGINT and now - asked.at > 1:
             raise KeyboardInterrupt
-        stop.set()
+        if not asked.number:
+            asked.number, asked.at = number, now
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield stop
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

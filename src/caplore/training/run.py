@@ -19,7 +19,7 @@ import torch
 
 from caplore import __version__
 from caplore.errors import InputError
-from caplore.files import read_json, read_jsonl, write_json, write_jsonl
+from caplore.files import explaining_full_disk, read_json, read_jsonl, sweep, write_json, write_jsonl
 from caplore.text.vocabulary import Vocabulary
 from caplore.training import config
 from caplore.training.config import Recipe
@@ -71,15 +71,18 @@ class Run:
 
     def log(self, **line: Any) -> None:
         """Append a line; a line that a crash cut short is dropped on resume."""
-        with (self.path / "log.jsonl").open("a", encoding="utf-8") as out:
+        path = self.path / "log.jsonl"
+        with explaining_full_disk(path), path.open("a", encoding="utf-8") as out:
             out.write(json.dumps(line) + "\n")
 
     def lines(self) -> Iterator[dict[str, Any]]:
         if (self.path / "log.jsonl").is_file():
             yield from (row for _, row in read_jsonl(self.path / "log.jsonl", "log"))
 
-    def rewind_log(self, count: int) -> None:
-        """Keep the first `count` lines: what came after the checkpoint will be said again."""
+    def rewind(self, count: int) -> None:
+        """Keep the first `count` lines of the log: what came after the checkpoint will be said again."""
+        sweep(self.path)
+        sweep(self.last.parent)
         path = self.path / "log.jsonl"
         kept = path.read_bytes().split(b"\n")[:count] if path.is_file() else []
         write_jsonl(path, (json.loads(line) for line in kept))

@@ -1,4 +1,4 @@
-"""How the learning rate goes over a phase, and in which order the inputs come."""
+"""How the learning rate goes over a phase, in which order the inputs come, and what chance a step has."""
 
 import math
 from collections.abc import Iterator
@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from jaxtyping import Int
 from torch import Tensor
+
+from caplore.files import digest_of
 
 
 def rate(schedule: Literal["constant", "linear", "cosine"], start: float, step: int, steps: int) -> float:
@@ -19,6 +21,15 @@ def rate(schedule: Literal["constant", "linear", "cosine"], start: float, step: 
             return start * (1 - done)
         case "cosine":
             return start * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def seed_of(*parts: int | str) -> int:
+    """A seed for exactly this: (seed of the run, what for, step, ...), unlike any other's.
+
+    Chance is a function of the place in the run and not of what came before, so that a resumed run needs no
+    memory of it, and the processes of a distributed run no messages about it.
+    """
+    return int(digest_of(*map(str, parts)), 16) >> 1  # 63 bits
 
 
 def steps_per_epoch(inputs: int, batch: int) -> int:

@@ -1,7 +1,8 @@
 """One step of training, as sentences: draw, score, compare, push.
 
-Everything stays on the device; a step returns sums of what it saw, as tensors, and the loop looks at
-them once per log window. Axes: images, samples, time.
+Everything stays on the device; a step returns what it saw, as tensors, and the loop looks at them once
+per log window. Among many processes the mean over all of them is what the whole batch was like, so that
+nothing but gradients and counts travels in a step. Axes: images, samples, time.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from caplore.decoding.captions import Captions
-from caplore.decoding.sampling import sample
+from caplore.decoding.sampling import Uniforms, sample
 from caplore.metrics.bleu import bleu, bleu_distance
 from caplore.metrics.diversity import log_det, mbleu_statistics, self_cider, vendi_score
 from caplore.metrics.edit import edit_distance
@@ -63,7 +64,7 @@ def xe_step(
     model.train()
     loss = _xe(model, features, tokens, label_smoothing, update.world)
     norm = update(loss)
-    return {"loss": update.world.sum_(loss.detach().clone()), "gradient": norm}
+    return {"loss": loss.detach() * update.world.size, "gradient": norm}
 
 
 def _xe(
@@ -89,15 +90,21 @@ def sequence_step(
     max_words: int,
     update: Update,
     references: Int[Tensor, "images captions time"] | None = None,
+    uniforms: Uniforms | None = None,
 ) -> Stats:
     """Sample without gradient, score the samples, then push them in one teacher-forced pass.
 
-    `references` are needed for `xe_weight` alone.
+    `references` are needed for `xe_weight` alone; `uniforms` decide what is drawn (see `sample`).
     """
     objective = phase.objective
     model.eval()  # samples come from the policy itself, never from a damaged copy of it
     samples, greedy = sample(
-        model, features, samples=objective.samples, max_words=max_words, with_greedy=True
+        model,
+        features,
+        samples=objective.samples,
+        max_words=max_words,
+        with_greedy=True,
+        uniforms=uniforms,
     )
     score = reward.score(torch.cat([samples.tokens, greedy.tokens], dim=1), index)
     score, greedy_score = score[:, :-1], score[:, -1]
@@ -119,9 +126,10 @@ def sequence_step(
         xe = _xe(model, features, references, 0.0, update.world)
         loss = (1 - phase.xe_weight) * loss + phase.xe_weight * xe
     norm = update(loss)
-    return {"loss": loss.detach(), "gradient": norm} | _seen(
-        samples, mask, score, greedy_score, advantage, distance
-    )
+    world = update.world
+    words = count if phase.reduction == "tokens" else world.sum_(mask.sum().float())
+    seen = _seen(samples, mask, score, greedy_score, advantage, distance, words / world.size)
+    return {"loss": loss.detach() * world.size, "gradient": norm} | seen
 
 
 def shortened(tokens: Int[Tensor, "*rows time"]) -> Int[Tensor, "*rows time"]:
@@ -133,9 +141,18 @@ def shortened(tokens: Int[Tensor, "*rows time"]) -> Int[Tensor, "*rows time"]:
 
 
 def _seen(
-    samples: Captions, mask: Tensor, score: Tensor, greedy_score: Tensor, advantage: Tensor, distance: Tensor
+    samples: Captions,
+    mask: Tensor,
+    score: Tensor,
+    greedy_score: Tensor,
+    advantage: Tensor,
+    distance: Tensor,
+    words: Tensor,
 ) -> Stats:
-    """What the log says of a step. The entropy is the mean of -log p of what was drawn: unbiased, and free."""
+    """What the log says of a step. The entropy is the mean of -log p of what was drawn: unbiased, and free.
+
+    `words` is how many each process drew, on average.
+    """
     count = distance.shape[1]
     pairs = distance.sum((-1, -2)) - distance.diagonal(dim1=-2, dim2=-1).sum(-1)
     ends = (samples.tokens == 0).any(-1)
@@ -143,7 +160,7 @@ def _seen(
         "reward": score.mean(),
         "baseline": greedy_score.mean(),
         "advantage": advantage.abs().mean(),
-        "entropy": -samples.token_logprob.sum() / mask.sum(),
+        "entropy": -samples.token_logprob.sum() / words,
         "length": mask.sum(-1).sub(ends.int()).float().mean(),
         "distance": pairs.mean() / max(count * (count - 1), 1),
         "ended": ends.float().mean(),

@@ -23,15 +23,20 @@ class Watch:
     first: dict[str, float] = field(default_factory=dict)
     strikes: dict[str, int] = field(default_factory=dict)
 
-    def check(self, stats: Mapping[str, float], steps: tuple[int, int]) -> None:
-        """Raise TrainingStopped when a quantity is not finite, or has been out of bounds for three windows."""
+    def check_finite(
+        self, stats: Mapping[str, float], steps: tuple[int, int], *, beside: Mapping[str, float] | None = None
+    ) -> None:
+        """Raise TrainingStopped when a quantity is not finite; `beside` is what else the message shows."""
         for name, value in stats.items():
             if not math.isfinite(value):
+                listing = _listing(stats if beside is None else beside, but=name)
                 raise TrainingStopped(
-                    f"{name} became {value} between steps {steps[0]} and {steps[1]} of phase {self.phase} "
-                    f"({_listing(stats, but=name)})",
-                    fix="the last good checkpoint is kept; try a lower learning rate, or a smaller clip",
+                    f"{name} became {value} between steps {steps[0]} and {steps[1]} of phase {self.phase} ({listing})",
+                    fix=f"try a smaller --{self.phase}.lr, or a smaller --clip",
                 )
+
+    def check(self, stats: Mapping[str, float], steps: tuple[int, int]) -> None:
+        """Raise TrainingStopped when a quantity has been out of bounds for three log windows."""
         if "reward" not in stats:
             return
         if not self.first:
@@ -41,9 +46,9 @@ class Watch:
             self.strikes[name] = self.strikes.get(name, 0) + 1 if bad else 0
             if self.strikes[name] >= PATIENCE:
                 raise TrainingStopped(
-                    f"phase {self.phase} collapsed by step {steps[1]}: {why} for {PATIENCE} log windows "
-                    f"({_listing(stats)})",
-                    fix=f"the last good checkpoint is kept; {advice}",
+                    f"phase {self.phase} collapsed by step {steps[1]}: {why}, {PATIENCE} log windows in a row, "
+                    f"the last from step {steps[0]} on ({_listing(stats)})",
+                    fix=f"try {advice}",
                 )
 
     def _limits(self, now: Mapping[str, float]) -> list[tuple[str, bool, str, str]]:
@@ -53,19 +58,19 @@ class Watch:
                 "short",
                 now["length"] < 0.4 * length,
                 f"captions have {now['length']:.1f} words, the references {length:.1f}",
-                "give the score more weight (a larger --sequence.objective.alpha), or a lower learning rate",
+                "more weight on the score (a larger --sequence.objective.alpha), or a smaller --sequence.lr",
             ),
             (
                 "endless",
                 now["ended"] < 0.5 and now["ended"] < first["ended"] - 0.2,
                 f"only {now['ended']:.0%} of the captions end within the limit",
-                "lower the learning rate, or the entropy's weight",
+                "a smaller --sequence.lr, or less weight on the entropy",
             ),
             (
                 "reward",
                 now["reward"] < 0.5 * first["reward"],
                 f"the reward fell from {first['reward']:.3f} to {now['reward']:.3f}",
-                "give the score more weight, or lower the learning rate or the entropy's weight",
+                "more weight on the score (a larger --sequence.objective.alpha), or a smaller --sequence.lr",
             ),
             (
                 "entropy",
