@@ -1,4 +1,4 @@
-"""Captions as the field tokenises them: the Stanford PTB tokeniser of coco-caption, without Java.
+"""Captions as the field tokenises them: the Stanford PTB tokeniser as coco-caption calls it, without Java.
 
 coco-caption writes captions as the lines of one file, runs `PTBTokenizer -preserveLines -lowerCase` (CoreNLP 3.4.1)
 and drops a list of punctuation. `tokenize_many` gives the same words for the same lines;
@@ -51,25 +51,22 @@ _KNOWN_LIMIT = 500_000  # pieces; some 100 MB. A corpus of captions has a tenth 
 
 def _tokenize_unknown(caption: str, next_line: Callable[[], str] = str) -> list[str]:
     """Learn the pieces of the caption that stand for themselves; if any does not, read the caption as a whole."""
-    line = _LINE_BREAK.sub(" ", caption)
-    pieces = line.split(" ")
-    if any(_LEANS.match(piece) for piece in pieces if piece not in _known):
-        return list(_words(f"{line}\n{next_line()}\n", len(line)))
     if len(_known) > _KNOWN_LIMIT:
         _known.clear()
         _known[""] = ()
+    line = caption if caption.isprintable() else _LINE_BREAK.sub(" ", caption)
+    pieces = line.split(" ")
     for piece in pieces:
-        if piece not in _known:
-            _known[piece] = _words_of_piece(piece)
+        if piece in _known:
+            continue
+        plain = _PLAIN.fullmatch(piece)
+        if plain and (word := plain[1].lower()) not in _NOT_PLAIN:
+            _known[piece] = (word, "'s") if plain[2] else (word,)
+        elif _LEANS.match(piece):
+            return list(_words(f"{line}\n{next_line()}\n", len(line)))
+        else:
+            _known[piece] = tuple(_words(piece + "\n", len(piece)))
     return [word for piece in pieces for word in _known[piece]]
-
-
-def _words_of_piece(piece: str) -> tuple[str, ...]:
-    """Nearly all pieces are a word, perhaps with 's, perhaps with a mark: no need to try every rule on those."""
-    plain = _PLAIN.fullmatch(piece)
-    if plain and (word := plain[1].lower()) not in _NOT_PLAIN:
-        return (word, "'s") if plain[2] else (word,)
-    return tuple(_words(piece + "\n", len(piece)))
 
 
 def _next_line(captions: Sequence[str], index: int) -> str:
@@ -103,9 +100,8 @@ class _Rule(NamedTuple):
 
     pattern: re.Pattern[str]
     rewrite: Callable[[str], str]
-    needs: str = (
-        ""  # a character without which the rule cannot match: spares long texts a search from every position
-    )
+    needs: str = ""
+    """What must be somewhere in a text for the rule to match: spares long texts a search from every position."""
 
 
 def _as_it_is(token: str) -> str:
@@ -193,7 +189,7 @@ def _any_of(words: str) -> str:
 
 @cache
 def _rules(only_ascii: bool) -> tuple[_Rule, ...]:
-    """Every rule, the first of equal length wins. Built when first needed; those for ASCII alone in a third of the time."""
+    """Every rule; of equal length the first wins. For ASCII text in a form that takes a fifth of the time to build."""
     if only_ascii:
         letters, digits, marks, symbols = "A-Za-z", "0-9", "", "$%&*>\\\\^`|~\\-"
     else:
@@ -236,12 +232,7 @@ def _rules(only_ascii: bool) -> tuple[_Rule, ...]:
         rule("(?ai:lem|gim)", "(?ai:me)"),
         rule("'[tT]", "(?ai:is|was)"),
         # mark-up and its entities
-        rule(
-            rf"<(?:[!?][A-Za-z\-][^>\r\n]*|/{tag_name}|{tag_name}(?: +{tag_name}(?:={tag_value})?)* */?) *>",
-            "",
-            _kept_together,
-            "<",
-        ),
+        rule(rf"<(?:[!?][A-Za-z\-][^>\r\n]*|/{tag_name}|{open_tag}) *>", "", _kept_together, "<"),
         rule("(?ai:&(?:md|mdash|ndash);)|[\u0096\u0097\u2013\u2014\u2015]", rewrite=_nothing),
         rule("(?ai:&amp;)", rewrite=_plain_ampersands),
         rule("(?ai:&(?:ht|tl|ur|lr|qc|ql|qr|odq|cdq|#[0-9]+);)"),
@@ -399,15 +390,16 @@ def _character_set(ranges: str) -> str:
 
 _LINE_BREAK = re.compile(f"[{_LINE_BREAKS}]")
 _SPACE = re.compile(f"(?:[{_SPACES}{_LINE_BREAKS}\0\u200b\u200e\u200f\ufeff]|(?ai:&nbsp;))+")
-# A piece whose tokens could depend on the piece before or behind it.
+# A piece whose tokens could depend on the piece before or behind it (or one that is too long to remember).
 _LEANS = re.compile(
     rf".*[^!-~{_character_set(_LETTERS)}]"  # holds a space or sign of another kind
+    r"|.{65}"  # not worth remembering
     r"|.*<|[0-9]{3}|[0-9]{1,4}\\?/[0-9]|\.+[^.]"  # a tag; the second half of a phone number, a fraction, an ellipsis
     rf"|(?:.*[^A-Za-z])?[A-Za-z]\.$|.*(?:{_any_of(_ABBREVIATIONS_BEFORE_A_NUMBER)})\.$",  # what follows decides
     re.DOTALL,
 )
 
-_PLAIN = re.compile(r"([A-Za-z]+)('s)?[.,!?;:\"]?")
-_NOT_PLAIN = frozenset(
-    f"cannot gonna wanna gotta lemme gimme {_TITLES} {_MAY_CLOSE_A_SENTENCE}".lower().split()
-)
+# Nearly every piece is a word, perhaps with 's, perhaps between marks: no need to try all rules on those.
+_PLAIN = re.compile(r'(?!.{65})"?((?![0-9]{3})[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)(\'s)?[.,!?;:]?"?')
+_ABBREVIATIONS = f"{_TITLES} {_MAY_CLOSE_A_SENTENCE} {_ABBREVIATIONS_BEFORE_A_NUMBER}".lower()
+_NOT_PLAIN = frozenset(["cannot", "gonna", "wanna", "gotta", "lemme", "gimme", *_ABBREVIATIONS.split()])
