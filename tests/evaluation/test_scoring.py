@@ -140,7 +140,7 @@ class StandIn:
             raise self.error
         counts = np.zeros((len(pairs), len(KINDS), 3), dtype=np.int32)
         counts[:, 0] = 1
-        counts[1:, 1] = (0, 1, 3)
+        counts[1:, 1] = (1, 0, 1)
         return counts
 
 
@@ -152,12 +152,14 @@ def test_spice_and_its_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     spice_is(monkeypatch, StandIn())
     result = score(CANDIDATES, REFERENCES, metrics=["spice", "rouge_l"])
     assert result["spice"] == pytest.approx(0.5)
-    assert result["spice_object"] == pytest.approx(0.0)
+    assert result["spice_object"] == pytest.approx(2 / 3), "of the two captions whose references have objects"
     assert "spice_relation" not in result.scores.corpus, "no caption has a reference with relations"
     assert result.spice is not None
-    assert result.spice.of(1)["Object"] == {
-        "pr": 0.0, "re": 0.0, "f": 0.0, "fn": 3.0, "numImages": 1.0, "fp": 1.0, "tp": 0.0,
+    of_object = result.spice.of(1)["Object"]
+    assert {key: of_object[key] for key in ("tp", "fp", "fn", "pr", "re", "numImages")} == {
+        "tp": 1.0, "fp": 0.0, "fn": 1.0, "pr": 1.0, "re": 0.5, "numImages": 1.0,
     }  # fmt: skip
+    assert of_object["f"] == pytest.approx(2 / 3)
     assert np.isnan(result.spice.of(0)["Object"]["f"])
 
 
