@@ -36,6 +36,7 @@ def main(argv: list[str]) -> int:
     )
     from caplore.errors import ConfigError
     from caplore.evaluation.evaluate import Plan, evaluate
+    from caplore.training import distributed
 
     if not options.runs:
         raise ConfigError("no run was named", fix="caplore evaluate RUN [RUN ...]")
@@ -48,7 +49,11 @@ def main(argv: list[str]) -> int:
     )
     for run in options.runs:
         path = evaluate(run, plan, data=options.data)
-        print(f"wrote {path}", file=sys.stderr)
+        if distributed.speaks():
+            print(f"wrote {path}", file=sys.stderr)
+    distributed.leave()
+    if not distributed.speaks():
+        return 0
     from caplore.report.results import read_result
     from caplore.report.tables import terminal
 

@@ -1,12 +1,18 @@
 """`caplore train RECIPE [--knob value ...]` and `caplore train --resume RUN`."""
 
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
-from caplore.errors import ConfigError
+from caplore.errors import ConfigError, TrainingStopped
 from caplore.training.recipes import RECIPES
+
+if TYPE_CHECKING:
+    from caplore.training.run import Run
 
 USAGE = """usage: caplore train RECIPE [--knob value ...]     caplore train RECIPE --help lists the knobs
        caplore train --resume RUN [--quiet]         go on where an interrupted run stopped
@@ -30,17 +36,39 @@ def main(argv: list[str]) -> int:
             )
         from caplore.training.loop import resume
 
-        run = resume(Path(argv[1]), quiet=quiet)
-    else:
-        recipe = tyro.extras.overridable_config_cli(
-            {name: (what, value) for name, (what, value) in RECIPES.items()},
-            prog="caplore train",
-            args=argv,
-            config=(tyro.conf.AvoidSubcommands,),
-        )
-        from caplore.training.loop import train
+        return _finish(lambda: resume(Path(argv[1]), quiet=quiet), quiet)
+    recipe = tyro.extras.overridable_config_cli(
+        {name: (what, value) for name, (what, value) in RECIPES.items()},
+        prog="caplore train",
+        args=argv,
+        config=(tyro.conf.AvoidSubcommands,),
+    )
+    from caplore.training.loop import train
 
-        run = train(recipe, argv[0], quiet=quiet)
-    if not quiet:
+    return _finish(lambda: train(recipe, argv[0], quiet=quiet), quiet)
+
+
+def _finish(work: "Callable[[], Run]", quiet: bool) -> int:
+    """Train and say how it ended, once: what all processes of a run come to alike, the first one says."""
+    from caplore.training import distributed
+    from caplore.training.loop import Interrupted
+
+    speaks = distributed.speaks()
+    try:
+        run = work()
+    except Interrupted as stop:
+        if speaks:
+            print(
+                f"\n{signal.Signals(stop.number).name}: saved after step {stop.step}\n"
+                f"  go on: caplore train --resume {stop.run}",
+                file=sys.stderr,
+            )
+        return 128 + stop.number
+    except (ConfigError, TrainingStopped):
+        if speaks:
+            raise
+        return 2
+    distributed.leave()
+    if speaks and not quiet:
         print(f"trained: {run.path}\nnext:    caplore evaluate {run.path}", file=sys.stderr)
     return 0

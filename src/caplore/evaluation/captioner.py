@@ -13,7 +13,7 @@ from caplore.models import Model
 from caplore.models.protocol import Features
 from caplore.text.vocabulary import Vocabulary
 from caplore.training import checkpoint
-from caplore.training.distributed import pick_device
+from caplore.training.distributed import ALONE, World, pick_device
 from caplore.training.run import Run, open_run
 
 
@@ -87,18 +87,29 @@ class Captioner:
     device: torch.device
 
     def caption(
-        self, features: Features, decoder: Decoder, *, seed: int = 0, batch: int = 256
+        self,
+        features: Features,
+        decoder: Decoder,
+        *,
+        seed: int = 0,
+        batch: int = 256,
+        world: World = ALONE,
     ) -> list[list[Said]]:
-        """Captions of each input, the decoder's best first; `seed` fixes what is drawn."""
-        rng = torch.Generator(device=self.device).manual_seed(seed)
-        said: list[list[Said]] = []
-        for start in range(0, features.rows, batch):
-            part = Features(
-                *(None if f is None else f[start : start + batch].to(self.device).float() for f in features)
-            )
-            found = decoder(self.model, part, self.max_words, rng)
-            said += self._words(found)
-        return said
+        """Captions of each input, the decoder's best first; `seed` fixes what is drawn.
+
+        The processes of a world take turns at the batches, and all get all captions. A batch has chance of
+        its own, so that its captions are the same whoever decodes it.
+        """
+        shape = (features.rows, decoder.n, self.max_words)
+        tokens = torch.zeros(shape, dtype=torch.long, device=self.device)
+        logprob = torch.zeros(shape, device=self.device)
+        starts = range(0, features.rows, batch)
+        for start in starts[world.rank :: world.size]:
+            rows = slice(start, start + batch)
+            part = Features(*(None if f is None else f[rows].to(self.device).float() for f in features))
+            rng = torch.Generator(device=self.device).manual_seed(seed * 1_000_003 + start)
+            tokens[rows], logprob[rows] = decoder(self.model, part, self.max_words, rng)
+        return self._words(Captions(world.sum_(tokens), world.sum_(logprob)))
 
     def _words(self, captions: Captions) -> list[list[Said]]:
         tokens, logprob = captions.tokens.tolist(), captions.logprob.tolist()

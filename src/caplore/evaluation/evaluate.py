@@ -30,6 +30,8 @@ from caplore.evaluation.statistics_io import write_statistics
 from caplore.features.store import FeatureStore, open_store
 from caplore.files import write_json, write_jsonl
 from caplore.models.protocol import Features
+from caplore.training import distributed
+from caplore.training.distributed import World
 from caplore.training.examples import check_features
 
 FORMAT = "caplore-evaluation-1"
@@ -58,17 +60,28 @@ class Plan:
 
 
 def evaluate(run: Path, plan: Plan, *, data: Path | None = None) -> Path:
-    """Write results/<split>.json and <split>.captions.jsonl of a run folder; returns the JSON's path."""
+    """Write results/<split>.json and <split>.captions.jsonl of a run folder; returns the JSON's path.
+
+    Under torchrun all processes decode and follow the exact figures, and the first one scores and writes.
+    """
     captioner = load_captioner(run, plan.device)
+    world = distributed.join(captioner.device)
     head = captioner.run.head()
     dataset = open_dataset(Path(data or head["data"]))
     store = open_store(dataset.store_path(head["store"]))
     check_features(store, head["features"])
     inputs = _inputs(dataset, store, plan)
     features = as_features(store.load([item.id for item in inputs]))
-    said = {name: captioner.caption(features, how, seed=plan.seed) for name, how in plan.decoders.items()}
-    scored = {name: _score(inputs, texts(found), plan) for name, found in said.items()}
+    said = {
+        name: captioner.caption(features, how, seed=plan.seed, world=world)
+        for name, how in plan.decoders.items()
+    }
     truths = _truths(dataset, inputs)
+    exact = _exact(captioner, features, truths, plan.exact, world)
+    path = captioner.run.path / "results" / f"{plan.split}.json"
+    if not world.is_first:
+        return path
+    scored = {name: _score(inputs, texts(found), plan) for name, found in said.items()}
     result = {
         "format": FORMAT,
         "run": _run_facts(captioner, dataset, head),
@@ -82,10 +95,9 @@ def evaluate(run: Path, plan: Plan, *, data: Path | None = None) -> Path:
             }
             for name, found in scored.items()
         },
-        "exact": _exact(captioner, features, truths, plan.exact),
+        "exact": exact,
         "examples": _examples(inputs, said, scored, truths),
     }
-    path = captioner.run.path / "results" / f"{plan.split}.json"
     write_jsonl(path.with_suffix(".captions.jsonl"), _caption_rows(inputs, said))
     statistics = {name: found.scores.statistics for name, found in scored.items()}
     write_statistics(path, [item.id for item in inputs], statistics)
@@ -117,12 +129,12 @@ def _truths(dataset: Dataset, inputs: Sequence[Input]) -> list[Truth] | None:
 
 
 def _exact(
-    captioner: Captioner, features: Features, truths: list[Truth] | None, count: int
+    captioner: Captioner, features: Features, truths: list[Truth] | None, count: int, world: World
 ) -> dict[str, Any] | None:
     if truths is None or count == 0:
         return None
     some = Features(*(None if f is None else f[:count] for f in features))
-    return exact_figures(captioner, some, truths[:count])
+    return exact_figures(captioner, some, truths[:count], world)
 
 
 def _run_facts(captioner: Captioner, dataset: Dataset, head: Mapping[str, Any]) -> dict[str, Any]:

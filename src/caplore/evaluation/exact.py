@@ -17,31 +17,30 @@ from caplore.evaluation.likelihood import caption_likelihoods
 from caplore.metrics import exact
 from caplore.models.protocol import Features
 from caplore.text.vocabulary import UNK, pack
+from caplore.training.distributed import ALONE, World
 
 RECALL_AT = (5, 20)
 TOGETHER = 32  # inputs whose prefix trees are walked side by side
 RANKS = (1, 2, 3, 5, 8, 13, 20, 32, 50, 80, 130, 200, 320, 500, 800, 1300, 2000, 5000)
 
 
-def exact_figures(captioner: Captioner, features: Features, truths: Sequence[Truth]) -> dict[str, Any]:
-    """The `exact` part of a result: scores with signatures, and the mass by rank for the peak picture."""
-    each: dict[str, list[float]] = {"precision": [], "peak_width": [], "truths": []}
-    each |= {f"recall_{k}": [] for k in RECALL_AT}
-    mass = torch.zeros(len(RANKS), dtype=torch.float64)
-    missed = 0.0
-    for start in range(0, len(truths), TOGETHER):
-        some = truths[start : start + TOGETHER]
-        part = Features(*(None if f is None else f[start : start + TOGETHER] for f in features))
-        for logprob, count, lost in _of_all_captions(captioner, part, some):
-            missed += lost
-            each["precision"].append(float(exact.precision(logprob)))
-            each["peak_width"].append(float(exact.peak_width(logprob)))
-            each["truths"].append(float(count))
-            for k in RECALL_AT:
-                each[f"recall_{k}"].append(float(exact.expected_recall(logprob, k=k)))
-            by_rank = exact.mass_by_rank(logprob)
-            mass += torch.stack([by_rank[min(rank, len(by_rank)) - 1] for rank in RANKS]).double()
-    inputs = len(truths)
+def exact_figures(
+    captioner: Captioner, features: Features, truths: Sequence[Truth], world: World = ALONE
+) -> dict[str, Any]:
+    """The `exact` part of a result: scores with signatures, and the mass by rank for the peak picture.
+
+    The processes of a world take turns at groups of inputs, and all get all figures.
+    """
+    inputs, names = len(truths), ("precision", "peak_width", "truths", *(f"recall_{k}" for k in RECALL_AT))
+    rows = torch.zeros(inputs, len(names) + 1 + len(RANKS), dtype=torch.float64, device=world.device)
+    for start in range(0, inputs, TOGETHER)[world.rank :: world.size]:
+        group = slice(start, start + TOGETHER)
+        part = Features(*(None if f is None else f[group] for f in features))
+        found = [_figures(*one) for one in _of_all_captions(captioner, part, truths[group])]
+        rows[group] = torch.stack(found).to(rows)
+    columns = world.sum_(rows).cpu().T
+    each = {name: column.tolist() for name, column in zip(names, columns, strict=False)}
+    missed, mass = float(columns[len(names)].sum()), columns[len(names) + 1 :].sum(1)
     note = f"probability not followed: at most {missed / max(inputs, 1):.1e} per input"
     return {
         "inputs": inputs,
@@ -65,6 +64,15 @@ SIGNATURES = {
     "recall_5": "E[distinct correct of 5]/min(5,|Y|)",
     "recall_20": "E[distinct correct of 20]/min(20,|Y|)",
 }
+
+
+def _figures(logprob: Float[Tensor, " captions"], count: int, missed: float) -> Float[Tensor, " figures"]:
+    """One input: the named figures, the probability not followed, the mass by rank."""
+    recalls = (float(exact.expected_recall(logprob, k=k)) for k in RECALL_AT)
+    named = (float(exact.precision(logprob)), float(exact.peak_width(logprob)), float(count), *recalls)
+    by_rank = exact.mass_by_rank(logprob)
+    mass = (float(by_rank[min(rank, len(by_rank)) - 1]) for rank in RANKS)
+    return torch.tensor((*named, missed, *mass), dtype=torch.float64)
 
 
 def _of_all_captions(

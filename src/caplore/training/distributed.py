@@ -186,7 +186,7 @@ def pick_device(name: str) -> torch.device:
     if device.index is None:  # a launcher may show every process one GPU, which is then the one to take
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) if there > 1 else 0)
     if device.index >= there:
-        raise ConfigError(
+        raise CaploreError(
             f"process {device.index} of this machine has no GPU: torch sees {there}",
             fix=f"torchrun --nproc-per-node {there}, or --device cpu",
         )

@@ -31,7 +31,7 @@ class Watch:
             if not math.isfinite(value):
                 listing = _listing(stats if beside is None else beside, but=name)
                 raise TrainingStopped(
-                    f"{name} became {value} between steps {steps[0]} and {steps[1]} of phase {self.phase} ({listing})",
+                    f"{name} became {value} {_when(steps)} of phase {self.phase} ({listing})",
                     fix=f"try a smaller --{self.phase}.lr, or a smaller --clip",
                 )
 
@@ -85,6 +85,11 @@ class Watch:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.first, self.strikes = dict(state["first"]), dict(state["strikes"])
+
+
+def _when(steps: tuple[int, int]) -> str:
+    first, last = steps
+    return f"between steps {first} and {last}" if first < last else f"at step {last}"
 
 
 def _listing(stats: Mapping[str, float], but: str = "") -> str:
