@@ -34,17 +34,18 @@ def _family(
     return family
 
 
-# The made world, 4,000 pictures. On 2 CPU cores: half a minute of XE, half a minute of each sequence-level phase.
+# The made world, 4,000 pictures. On 2 CPU cores: half a minute of XE, half a minute of each sequence-level phase. Expect
+# validation CIDEr-D of about 255 (XE) and 285 (sequence-level): small on purpose, `--model.hidden 256` gains 15.
 SCENES = _family(
     "scenes",
     "made world",
     Recipe(
         data=Path("data/scenes"),
-        model=Model(hidden=256, dropout=0.2),
-        xe=Xe(epochs=6, lr=2e-3, batch=64),
+        model=Model(hidden=128, dropout=0.1),
+        xe=Xe(epochs=10, lr=4e-3, batch=64),
         max_words=20,
     ),
-    Sequence(epochs=6, lr=5e-4, batch=64),
+    Sequence(epochs=8, lr=1e-3, batch=64),
     entropy_weight=1e-2,
 )
 
@@ -56,7 +57,7 @@ FLICKR8K = _family(
         data=Path("data/flickr8k"),
         min_count=5,
         max_words=18,
-        xe=Xe(epochs=25, lr=5e-4, batch=64),
+        xe=Xe(epochs=25, lr=1e-3, batch=64),
         selection_beam=3,
     ),
     Sequence(epochs=40, lr=5e-5, batch=64),
@@ -71,7 +72,7 @@ MSVD = _family(
         data=Path("data/msvd"),
         min_count=3,
         max_words=16,
-        xe=Xe(epochs=30, lr=5e-4, batch=32, captions=10),
+        xe=Xe(epochs=30, lr=1e-3, batch=32, captions=10),
         selection_beam=3,
     ),
     Sequence(epochs=60, lr=5e-5, batch=32),
