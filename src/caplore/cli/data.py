@@ -76,7 +76,7 @@ def scenes(argv: list[str]) -> int:
         print(f"{options.to}: {counts}, {captions:,} captions, {size:.0f} MB, {seconds:.1f} s")
     else:
         print(f"{options.to}: {counts} are there already, of these settings and this seed; nothing to do")
-    print(f"next: caplore features {options.to} --encoder patches")
+    print(f"next: caplore features {options.to} --encoder tiny")
     return 0
 
 

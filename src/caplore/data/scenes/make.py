@@ -75,7 +75,8 @@ def make_scenes(
     """Draw the data set of this plan into `folder`; `progress` is told how many more inputs are drawn.
 
     The folder may be new or empty. A made world that is there is left alone if it is of the same plan, and
-    gives way only to `replace`; any other folder is refused.
+    gives way only to `replace`; any other folder is refused. Workers are spawned: a script of yours calls this
+    under `if __name__ == "__main__"`, or with one worker.
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers is {workers}: at least 1 is needed", fix="leave it out")
