@@ -44,27 +44,27 @@ class CiderReward:
         df = DocumentFrequencies.from_references(
             examples.references, examples.there, vocab=vocab, count_eos=True
         )
-        self._metric = CiderD(df)
-        self._references = self._metric.prepare(examples.references, examples.there)
+        self.metric = CiderD(df)
+        self.references = self.metric.prepare(examples.references, examples.there)
 
     @property
     def signature(self) -> str:
-        return self._metric.signature
+        return self.metric.signature
 
     def score(
         self, captions: Int[Tensor, "images samples time"], index: Int[Tensor, " images"]
     ) -> Float[Tensor, "images samples"]:
-        return self._metric.score(captions, select(self._references, index))
+        return self.metric.score(captions, select(self.references, index))
 
     def to_references(
         self, captions: Int[Tensor, "images samples time"], index: Int[Tensor, " images"]
     ) -> Float[Tensor, "images samples refs"]:
-        chosen = select(self._references, index)
-        return self._metric.similarity(captions, chosen).masked_fill(chosen.share[:, None] == 0, -torch.inf)
+        chosen = select(self.references, index)
+        return self.metric.similarity(captions, chosen).masked_fill(chosen.share[:, None] == 0, -torch.inf)
 
     def among(self, captions: Int[Tensor, "images samples time"]) -> Float[Tensor, "images samples samples"]:
         there = torch.ones(captions.shape[:2], dtype=torch.bool, device=captions.device)
-        kernel = self._metric.similarity(captions, self._metric.prepare(captions, there)) / 10
+        kernel = self.metric.similarity(captions, self.metric.prepare(captions, there)) / 10
         kernel = (kernel + kernel.transpose(1, 2)) / 2
         same = torch.eye(captions.shape[1], dtype=torch.bool, device=captions.device)
         return kernel.masked_fill(same, 1.0)
