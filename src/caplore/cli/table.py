@@ -2,14 +2,17 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from caplore.cli.parsing import parse
+
+if TYPE_CHECKING:
+    from caplore.evaluation.grid import Cell
 
 PAPER = ("xe", "sll", "sll_me", "sll_sle")
 
@@ -63,6 +66,29 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def significance_lines(plan: "Sequence[Cell]") -> Iterator[str]:
+    """Every objective that goes beyond SLL against SLL, model by model, over all seeds."""
+    from caplore.evaluation.significance import pooled_differences
+
+    kinds: dict[tuple[str, str], list[Path]] = {}
+    for cell in plan:
+        model, objective = cell.kind
+        kinds.setdefault((model, objective), []).append(cell.result)
+    for (model, objective), mine in kinds.items():
+        base = kinds.get((model, "sll"))
+        if objective in ("xe", "sll") or base is None:
+            continue
+        yield f"{model}: {objective} against sll, {len(mine)} seed{'s' * (len(mine) > 1)}, paired by input:"
+        for d in pooled_differences(mine, base):
+            assert d.difference is not None
+            assert d.interval is not None
+            assert d.p is not None
+            scale = 100 if "cider" in d.name else 1
+            low, high = (f"{scale * end:+.3g}" for end in d.interval)
+            p = "p < 0.0002" if d.p < 0.0002 else f"p = {d.p:.4f}"
+            yield f"  {d.name:<20}{scale * d.difference:>+8.3g}   95 % {low} to {high}   {p}"
+
+
 def make_table(
     prefix: str,
     folder: Path,
@@ -94,8 +120,10 @@ def make_table(
 
     found = runs.load([cell.folder for cell in plan], split)
     results = [run.result for run in found]
-    write_text(folder / "tables.md", tables.markdown(results) + "\n")
+    tests = list(significance_lines(plan))
+    write_text(folder / "tables.md", "\n".join([tables.markdown(results), "", *tests]).rstrip() + "\n")
     report = folder / "report.html"
     write_text(report, page.render(found, command=f"caplore report {folder}/*"))
     print(tables.terminal(results))
-    print(f"\nreport: {report}\ntables: {folder / 'tables.md'}")
+    print("\n".join(["", *tests]) if tests else "")
+    print(f"report: {report}\ntables: {folder / 'tables.md'}")

@@ -27,6 +27,8 @@ class Cell:
     start: Path | None
     knobs: tuple[str, ...]
     split: str
+    kind: tuple[str, str] = ("fc", "xe")
+    """Model and objective."""
 
     @property
     def result(self) -> Path:
@@ -68,7 +70,8 @@ def cells(
                 name = objective.replace("_", "-").replace("sll-sle", "sle")
                 folder = to / f"{model}-{name}-{seed}"
                 own = ("--model.name", model, "--seed", str(seed), *knobs)
-                found.append(Cell(folder, f"{prefix}-{name}", None if objective == "xe" else xe, own, split))
+                start = None if objective == "xe" else xe
+                found.append(Cell(folder, f"{prefix}-{name}", start, own, split, (model, objective)))
     return found
 
 

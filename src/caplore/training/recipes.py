@@ -7,7 +7,18 @@ the paper, `-marginal` and `-max-at-k`. All objectives of a family share everyth
 import dataclasses
 from pathlib import Path
 
-from caplore.training.config import Marginal, MaxAtK, Model, Recipe, Sequence, Sll, SllMe, SllSle, Xe
+from caplore.training.config import (
+    Marginal,
+    MaxAtK,
+    Model,
+    Recipe,
+    Sequence,
+    SequenceObjective,
+    Sll,
+    SllMe,
+    SllSle,
+    Xe,
+)
 
 Family = dict[str, tuple[str, Recipe]]
 
@@ -16,7 +27,7 @@ def _family(
     prefix: str, what: str, base: Recipe, phase: Sequence, *, entropy_weight: float, alpha: float = 0.75
 ) -> Family:
     """One recipe per objective; the weight of the entropy is tuned per data set, as in the paper."""
-    objectives = {
+    objectives: dict[str, tuple[str, SequenceObjective]] = {
         "sll": ("expected score", Sll()),
         "sll-me": ("the same plus word entropy", SllMe(entropy_weight=entropy_weight)),
         "sle": ("the same plus distance between samples", SllSle(alpha=alpha)),
