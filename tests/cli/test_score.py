@@ -1,9 +1,11 @@
 """caplore score at the command line: the table, the files, exit 0 or 2 and never a traceback."""
 
+import io
 import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from caplore.cli.main import main
 from caplore.cli.score import READING, page
 from caplore.evaluation import score
+from caplore.evaluation.scoring import Progress
 from caplore.metrics.spice import Spice
 
 REFERENCES = "a cat sits on a mat\ntwo dogs run in the field\na red bus\n"
@@ -73,6 +76,26 @@ def test_spice_that_fails_is_a_line_of_the_table(
     out = capsys.readouterr().out
     assert "not computed: SPICE is not set up: caplore setup spice" in out
     assert "rouge_l" in out
+
+
+def test_spice_has_a_bar_on_a_terminal(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class StandIn:
+        def counts(self, pairs: list, progress: Progress) -> np.ndarray:
+            progress(0, len(pairs))
+            progress(len(pairs), len(pairs))
+            return np.ones((len(pairs), 7, 3), dtype=np.int32)
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(Spice, "installed", classmethod(lambda cls, **options: StandIn()))
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    assert main([*texts, "--metrics", "spice"]) == 0
+    assert "SPICE" in terminal.getvalue()
+    assert "3/3" in terminal.getvalue()
 
 
 @pytest.mark.parametrize(
