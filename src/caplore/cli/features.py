@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,11 +50,14 @@ class Options:
 def main(argv: list[str]) -> int:
     options = parse(Options, argv, prog="caplore features", description=Options.__doc__ or "")
     from caplore.data.dataset import open_dataset
-    from caplore.errors import InputError
+    from caplore.errors import ConfigError, InputError
     from caplore.features.choice import encoder_named
     from caplore.features.decoding import ClipSampling
     from caplore.features.encoding import encode
 
+    for knob, value in (("workers", options.workers), ("batch", options.batch)):
+        if value is not None and value < 1:
+            raise ConfigError(f"--{knob} is {value}; it is 1 or more")
     dataset = open_dataset(options.data)
     if dataset.media == "none":
         raise InputError(
@@ -62,6 +66,7 @@ def main(argv: list[str]) -> int:
         )
     clip = ClipSampling(options.frames, options.segments) if dataset.media == "clip" else None
     encoder = encoder_named(options.encoder, grid=options.grid, clip=clip, device=options.device)
+    warnings.filterwarnings("ignore", module="PIL")  # of oddities in single files: what matters goes to bad.jsonl
     started = time.monotonic()
     with _progress_bar(f"{encoder.name} on {encoder.device}", len(dataset.inputs)) as progress:
         store = encode(

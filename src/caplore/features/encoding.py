@@ -51,7 +51,7 @@ def encode_files(
     inputs = max(1, (batch or (BATCH_GPU if on_gpu else BATCH_CPU)) // frames)
     lanes = 1 if on_gpu else workers
     files = in_order(lambda path: _decoded(path, encoder), paths, workers=workers, ahead=(lanes + 2) * inputs)
-    with _threads_per_batch(torch.get_num_threads() if on_gpu else 1):
+    with threads_per_batch(torch.get_num_threads() if on_gpu else 1):
         batches = in_order(
             lambda some: _encoded(some, encoder), chunks(files, inputs), workers=lanes, ahead=lanes + 1
         )
@@ -65,7 +65,7 @@ def cores() -> int:
 
 
 @contextlib.contextmanager
-def _threads_per_batch(threads: int) -> Iterator[None]:
+def threads_per_batch(threads: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

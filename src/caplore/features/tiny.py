@@ -4,8 +4,8 @@
     8 learned queries, each with its own preference for places, average 64 values over the cells: pooled [512]
 
 It knows what `caplore data scenes` draws (kinds, colours, sizes, textures, counts, which is left or above, what
-moves) and nothing else: of photographs it is no better than `patches`. `caplore.features.tiny_training` made the
-weights, from scenes of its own: no picture of any data set was seen. It is no ImageNet for your pictures.
+moves) and nothing else: of photographs it is no better than `patches`. `caplore.features.tiny_training` says how such
+weights are made, from scenes that no data set has, and measures what can be read off those that are here.
 """
 
 from pathlib import Path
