@@ -183,7 +183,7 @@ def test_the_signature_says_what_made_the_number() -> None:
             {
                 with_end.signature,
                 without.signature,
-                CiderD(without.df, sigma=5).signature,
+                CiderD(without.df, sigma=5.0).signature,
                 Cider(without.df).signature,
             }
         )

@@ -74,7 +74,7 @@ def test_kernel_scores_at_their_ends() -> None:
     assert diversity.self_cider(apart).item() == pytest.approx(1)
     assert diversity.vendi_score(same).item() == pytest.approx(1)
     assert diversity.vendi_score(apart).item() == pytest.approx(4)
-    assert diversity.log_det(apart, jitter=0).item() == pytest.approx(0, abs=CLOSE)
+    assert diversity.log_det(apart, jitter=0.0).item() == pytest.approx(0, abs=CLOSE)
     assert diversity.log_det(same) < diversity.log_det(apart)
 
 
@@ -86,7 +86,7 @@ def test_self_cider_of_two_captions_by_hand() -> None:
     assert diversity.vendi_score(kernel).item() == pytest.approx(
         math.exp(-sum(s * math.log(s) for s in shares))
     )
-    assert diversity.log_det(kernel, jitter=0).item() == pytest.approx(math.log(1 - 0.36))
+    assert diversity.log_det(kernel, jitter=0.0).item() == pytest.approx(math.log(1 - 0.36))
 
 
 @pytest.mark.parametrize("score", [diversity.self_cider, diversity.vendi_score, diversity.log_det])

@@ -137,7 +137,8 @@ def test_document_frequencies_are_those_of_a_dictionary(words: list[int], eos: b
 def test_words_beyond_the_corpus_are_unknown_and_not_mistaken_for_others() -> None:
     refs = torch.tensor([[[1, 2, 3, 4]]])
     df = DocumentFrequencies.from_references(refs, vocab=5, count_eos=False)
-    beyond = torch.tensor([[1, 2 + 2**16, 3, 4], [70_000, 1, 2, 99]])
+    like_one_two = (1 + 1) * 2**16 + 2  # one word whose digits would be those of the pair (1, 2)
+    beyond = torch.tensor([[1, like_one_two, 3, 4], [like_one_two, 1, 2, 99]])
     found = df.of(beyond, torch.tensor([4, 4]))
     assert found[:, 0].tolist() == [[1, 0, 1, 1], [0, 1, 1, 0]]
     assert found[:, 1].tolist() == [[0, 0, 1, 0], [0, 1, 0, 0]]

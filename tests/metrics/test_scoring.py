@@ -131,6 +131,22 @@ def test_frequencies_of_a_corpus_make_one_image_mean_something() -> None:
     )  # scoring left it alone
 
 
+def test_a_corpus_score_of_sets_pools_their_captions_whatever_their_number() -> None:
+    candidates, references = ordinary()
+    ragged = [some[: 1 + i % 3] for i, some in enumerate(candidates)]
+    sets = text_scores(ragged, references, metrics=["bleu", "rouge_l"])
+    singles = [[caption] for some in ragged for caption in some]
+    repeated = [refs for some, refs in zip(ragged, references, strict=True) for _ in some]
+    pooled = text_scores(singles, repeated, metrics=["bleu", "rouge_l"])
+    assert sets.captions["rouge_l"].tolist() == pooled.captions["rouge_l"].tolist()
+    for n in (1, 2, 3, 4):
+        assert sets.corpus[f"bleu_{n}"].value == pytest.approx(pooled.corpus[f"bleu_{n}"].value, abs=CLOSE)
+    means = [sum(values) / len(values) for values in sets.of("rouge_l")]
+    assert sets.corpus["rouge_l"].value == pytest.approx(
+        sum(means) / len(means)
+    )  # each input counts the same
+
+
 def test_sets_by_hand() -> None:
     candidates = [["a dog runs", "a dog runs", "the"], ["a cat"]]
     references = [["a dog runs fast"], ["a cat", "two cats"]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
 from caplore.metrics.ngrams import ORDERS, Ngrams, RowCounts, ngrams
@@ -122,7 +122,7 @@ def bleu_distance(
 
 
 def clipped_matches(
-    counts: Int[Tensor, "*#rows orders time"], most: Int[Tensor, "*#rows orders time"]
+    counts: Int[Tensor, "*#rows orders time"], most: Integer[Tensor, "*#rows orders time"]
 ) -> Float[Tensor, "*rows orders"]:
     """The sum over a caption's distinct n-grams of min(its count, `most`): each of tf places counts 1 / tf."""
     return (torch.minimum(most, counts) / counts.clamp(min=1)).sum(-1).round()
@@ -130,8 +130,8 @@ def clipped_matches(
 
 def closest_length(
     lengths: Int[Tensor, "images samples"],
-    refs: Int[Tensor, "images any refs"],
-    there: Bool[Tensor, "images any refs"],
+    refs: Int[Tensor, "images one_or_samples refs"],
+    there: Bool[Tensor, "images samples_or_one refs"],
 ) -> Int[Tensor, "images samples"]:
     """The length of the reference nearest in length, the shorter of two that are equally near; 0 of none."""
     apart = (lengths.unsqueeze(-1) - refs).abs() * _FAR + refs  # ordered by distance, then by length

@@ -16,7 +16,7 @@ from caplore.metrics.bleu import bleu
 from caplore.metrics.diversity import mbleu
 
 Sums = Float[Tensor, "*draws columns"]
-Counts = Float[Tensor, "*draws"]
+Counts = Float[Tensor, "*#draws"]  # one number for all draws, or one for each
 
 _ELEMENTS = 2**24
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -108,7 +108,9 @@ class RowCounts(NamedTuple):
     """How often any n-gram stands in each row of an image, ready to be asked."""
 
     keys: Int[Tensor, "images table"]  # sorted; a key that occurs k times stands k times
-    counts: Int[Tensor, "images table rows"]  # right at the first place of each key, which is the one found
+    counts: Integer[
+        Tensor, "images table rows"
+    ]  # right at the first place of each key, which is the one found
 
     @classmethod
     def of(cls, keys: Int[Tensor, "images rows orders time"]) -> "RowCounts":
@@ -120,7 +122,7 @@ class RowCounts(NamedTuple):
         counts.scatter_add_(1, run_starts(found) * rows + row, torch.ones_like(row, dtype=dtype))
         return cls(found, counts.view(images, -1, rows))
 
-    def at(self, keys: Int[Tensor, "images ..."]) -> Int[Tensor, "images ... rows"]:
+    def at(self, keys: Int[Tensor, "images ..."]) -> Integer[Tensor, "images ... rows"]:
         """The count of each key in each row; anything at all where the key is 0."""
         images, table, rows = self.counts.shape
         asked = keys.reshape(images, -1)

@@ -228,10 +228,9 @@ def _score_sets(part: _Part, chosen: frozenset[str], found: _Found) -> None:
         found.inputs("mbleu_sentence", part, of_captions.sum(1) / there.sum(1, keepdim=True))
     if "distinct" in chosen:
         different = diversity.distinct_captions(tokens, there)
-        found.inputs("distinct", part, torch.stack([different, there.sum(1)], 1))
+        found.inputs("distinct", part, torch.stack([different, there.sum(1)], 1).double())
     if chosen & {"self_cider", "vendi"}:
         kernel = cider.compare(part.terms, cider.prepare_terms(part.terms, there), None) / cider.SCALE
-        kernel = kernel * there.unsqueeze(2)
         found.inputs("self_cider", part, diversity.self_cider(kernel, there).unsqueeze(1))
         alike = diversity.unit_diagonal(kernel, there)
         found.inputs("vendi", part, diversity.vendi_score(alike, there).unsqueeze(1))
