@@ -115,8 +115,8 @@ def _match_bits(
     """Bit j of [t, i, s, r]: word t of caption s is word j of reference r."""
     words = torch.where(own, captions, -1).movedim(2, 0)[:, :, :, None, None]
     others = torch.where(ref_own, refs, -2)[None, :, None]
-    bits = 2 ** torch.arange(refs.shape[2], device=refs.device)
-    return ((words == others) * bits).sum(-1)
+    places = torch.arange(refs.shape[2], device=refs.device)
+    return ((words == others) * (torch.ones_like(places) << places)).sum(-1)
 
 
 def _ones(values: Tensor, width: int) -> Tensor:
