@@ -45,7 +45,7 @@ def _family(
     return family
 
 
-# The made world, 4,000 pictures. On 2 CPU cores: half a minute of XE, half a minute of each sequence-level phase. Expect
+# The made world, 4,000 pictures. On 2 CPU cores: half a minute of XE, half a minute of each other phase. Expect
 # validation CIDEr-D of about 255 (XE) and 285 (sequence-level): small on purpose, `--model.hidden 256` gains 15.
 SCENES = _family(
     "scenes",
