@@ -7,7 +7,13 @@ import torch
 
 from caplore.metrics import bootstrap as module
 from caplore.metrics.bleu import STATISTICS, bleu
-from caplore.metrics.bootstrap import Statistics, bootstrap, bootstrap_difference, randomization_test
+from caplore.metrics.bootstrap import (
+    Statistics,
+    bootstrap,
+    bootstrap_all,
+    bootstrap_difference,
+    randomization_test,
+)
 
 
 def normal(inputs: int, mean: float = 0.0, seed: int = 0) -> torch.Tensor:
@@ -49,6 +55,15 @@ def test_the_same_seed_gives_the_same_interval_in_one_part_or_many(monkeypatch: 
     assert whole != bootstrap(statistics, draws=300, seed=1)
     monkeypatch.setattr(module, "_ELEMENTS", 50 * 7)
     assert bootstrap(statistics, draws=300) == whole
+
+
+def test_intervals_of_many_scores_are_those_of_each() -> None:
+    numbers = torch.randint(1, 9, (40, STATISTICS), generator=torch.Generator().manual_seed(1)).double()
+    scores = {f"bleu_{n}": Statistics(numbers, f"bleu_{n}") for n in (1, 2)} | {
+        "x": Statistics(normal(40), "mean")
+    }
+    assert bootstrap_all(scores, draws=50) == {n: bootstrap(one, draws=50) for n, one in scores.items()}
+    assert bootstrap_all({}) == {}
 
 
 def test_a_paired_interval_is_narrower_than_the_systems_are_wide() -> None:

@@ -5,7 +5,7 @@ summed matches and lengths. A resample of the inputs is then a sum with other we
 matrix product. Axes: inputs (images or clips), columns, draws.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -72,6 +72,14 @@ def bootstrap(statistics: Statistics, *, draws: int = 1000, level: float = 0.95,
     return _percentiles(_resampled([statistics], draws, seed)[0], level)
 
 
+def bootstrap_all(
+    scores: Mapping[str, Statistics], *, draws: int = 1000, level: float = 0.95, seed: int = 0
+) -> dict[str, Interval]:
+    """The same intervals for many scores of the same inputs, which are drawn once."""
+    found = _resampled(list(scores.values()), draws, seed)
+    return {name: _percentiles(of_draws, level) for name, of_draws in zip(scores, found, strict=True)}
+
+
 def bootstrap_difference(
     ours: Statistics, theirs: Statistics, *, draws: int = 1000, level: float = 0.95, seed: int = 0
 ) -> Interval:
@@ -103,17 +111,22 @@ def randomization_test(ours: Statistics, theirs: Statistics, *, draws: int = 10_
 
 
 def _resampled(systems: list[Statistics], draws: int, seed: int) -> list[Float[Tensor, " draws"]]:
-    """The scores of the same draws for each system."""
+    """The scores of the same draws for each system; those that share their rows share the sums."""
+    if not systems:
+        return []
     inputs = len(systems[0].rows)
     rng = torch.Generator().manual_seed(seed)
     scores: list[list[Tensor]] = [[] for _ in systems]
     for some in _split(draws, inputs):
         drawn = torch.randint(inputs, (some, inputs), generator=rng)
-        weights = torch.zeros(some, inputs, dtype=torch.double)
-        weights.scatter_add_(1, drawn, torch.ones_like(weights))
+        weights = torch.zeros(some, inputs, dtype=torch.double).scatter_add_(
+            1, drawn, torch.ones((), dtype=torch.double).expand(some, inputs)
+        )
+        sums: dict[int, Tensor] = {}
         for of_system, system in zip(scores, systems, strict=True):
-            sums = weights @ system.rows.double()
-            of_system.append(AGGREGATES[system.aggregate](sums, torch.tensor(float(inputs))))
+            if id(system.rows) not in sums:
+                sums[id(system.rows)] = weights @ system.rows.double()
+            of_system.append(AGGREGATES[system.aggregate](sums[id(system.rows)], torch.tensor(float(inputs))))
     return [torch.cat(of_system) for of_system in scores]
 
 
