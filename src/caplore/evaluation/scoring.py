@@ -252,9 +252,9 @@ def _intervals(scores: "Scores", draws: int) -> dict[str, list[float]]:
     """95 % bootstrap intervals of every score that has statistics."""
     if draws <= 0:
         return {}
-    from caplore.metrics.bootstrap import bootstrap
+    from caplore.metrics.bootstrap import bootstrap_all
 
-    found = {name: bootstrap(statistics, draws=draws) for name, statistics in scores.statistics.items()}
+    found = bootstrap_all(scores.statistics, draws=draws)
     return {name: [interval.low, interval.high] for name, interval in found.items()}
 
 
