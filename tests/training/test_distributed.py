@@ -5,40 +5,42 @@ Dropout is 0 here: its masks are each process's own, and so cannot be the same f
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from caplore.data.dataset import Dataset
+from caplore.data.dataset import Dataset, write_dataset
 from caplore.errors import CaploreError
 from caplore.evaluation.captioner import Captioner
 from caplore.evaluation.evaluate import Plan, evaluate
 from caplore.training import checkpoint, config, loop
 from caplore.training.config import Model, Recipe, Sequence, SllMe, SllSle, Xe
+from caplore.training.distributed import ALONE
 from caplore.training.run import Run, open_run
 
 Make = Callable[..., Recipe]
 
-# Float32 sums in another order, through eighteen steps of Adam, which divides small gradients by their size.
-ANOTHER_ORDER = 2e-4
+# Float32 sums in another order, through eighteen steps of Adam: 1.6e-7 was seen, on weights that move by 3e-2.
+ANOTHER_ORDER = 2e-6
 
 # What each of the two processes runs: a list of jobs, and what became of each goes to a file.
 WORKER = """
 import json, os, signal, sys
 from pathlib import Path
-import torch
 from caplore.cli.main import main
 from caplore.evaluation.captioner import Captioner
 from caplore.evaluation.evaluate import Plan, evaluate
-from caplore.training import config, distributed, examples, loop
+from caplore.training import config, distributed, loop
 
 rank, plan, out = int(os.environ["RANK"]), json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
 steps = {name: getattr(loop, name) for name in ("xe_step", "sequence_step")}
@@ -123,16 +125,12 @@ class Pair:
 
     def __init__(self, tiny: Dataset, folder: Path) -> None:
         self.tiny, self.folder = tiny, folder
-        other = folder / "other"
-        other.mkdir()
-        rows = (tiny.path / "captions.jsonl").read_text()
-        head = (tiny.path / "dataset.json").read_text()
         alone = loop.train(self.recipe("alone", **still()), "tiny", quiet=True)
-        shards = folder / "shards"
-        subprocess.run(["cp", "-r", str(alone.path), str(shards)], check=True)
-        subprocess.run(["cp", "-r", str(tiny.path), str(other / "tiny")], check=True)
-        (other / "tiny" / "dataset.json").write_text(head)
-        (other / "tiny" / "captions.jsonl").write_text(rows)
+        shards = shutil.copytree(alone.path, folder / "shards")
+        first, *rest = tiny.inputs
+        changed = [replace(first, captions=("a red cat", "something else")), *rest]
+        other = write_dataset(folder / "other", name="tiny", media="none", inputs=changed)
+        shutil.copytree(tiny.path / "features", other.path / "features")
         self.alone = alone
         plan: dict[str, dict[str, Any]] = {
             name: {"recipe": config.to_json(self.recipe(name, **changes))}
@@ -142,6 +140,8 @@ class Pair:
         plan["nan"] = {"recipe": config.to_json(self.recipe("nan", **still())), "nan": 15}
         odd = self.recipe("odd", **still(xe=Xe(batch=9)))
         plan["odd"] = {"recipe": config.to_json(odd)}
+        differ = config.to_json(self.recipe("differ", **still()))
+        plan["differ"] = {"recipe": differ, "other data": str(other.path)}
         plan["evaluate"] = {"evaluate": str(shards), "batch": 5}
         plan["uninterrupted"] = {"cli": self.command("uninterrupted")}
         self.seen = two_processes(plan, folder)
@@ -188,7 +188,7 @@ def test_two_processes_train_the_weights_that_one_does(pair: Pair, variant: str)
         quiet=True,
     )
     moved = max(float((w - weights(begun)[k]).abs().max()) for k, w in weights(one).items())
-    assert moved > 100 * ANOTHER_ORDER
+    assert moved > 1000 * ANOTHER_ORDER
     for name, weight in weights(one).items():
         torch.testing.assert_close(weights(two)[name], weight, rtol=0, atol=ANOTHER_ORDER, msg=name)
 
@@ -197,9 +197,7 @@ def test_the_log_is_that_of_the_whole_batch(pair: Pair) -> None:
     one, two = timeless(pair.alone), timeless(open_run(pair.folder / "sll_sle"))
     assert len(one) == len(two) > 10
     for a, b in zip(one, two, strict=True):
-        assert a == pytest.approx(b, abs=2e-3), (
-            "the same lines, to what weights that differ a little do to them"
-        )
+        assert a == pytest.approx(b, abs=5e-6)
 
 
 def test_a_signal_to_one_process_stops_both_at_the_same_step_and_one_alone_can_go_on(pair: Pair) -> None:
@@ -231,8 +229,15 @@ def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_written(pai
     assert not (pair.folder / "odd").exists()
 
 
+def test_processes_that_read_different_data_are_told_so(pair: Pair) -> None:
+    for seen in pair.seen["differ"]:
+        assert seen["error"] == "InputError"
+        assert "do not read the same data set" in seen["says"]
+    assert not (pair.folder / "differ").exists()
+
+
 def test_shards_of_an_evaluation_make_the_same_files(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(Captioner.caption.__kwdefaults__, "batch", 5)
+    monkeypatch.setattr(Captioner.caption, "__kwdefaults__", {"seed": 0, "batch": 5, "world": ALONE})
     here = evaluate(pair.alone.path, Plan(device="cpu")).parent
     there = pair.folder / "shards" / "results"
     names = sorted(path.name for path in here.iterdir())

@@ -130,6 +130,9 @@ def draw(
         # first word whose mass exceeds it has some.
         uniform = uniforms(len(logits)).to(logits.device)[:, None]
         tokens = torch.searchsorted(mass, uniform * mass[:, -1:], right=True).squeeze(-1)
+        tokens.clamp_(
+            max=mass.shape[-1] - 1
+        )  # logits of nan have no such word; they must not end in an index error
     else:
         exponential = torch.empty_like(logits).exponential_(generator=generator)
         tokens = (logits - exponential.log_()).argmax(dim=-1)  # g = -log(exponential)
