@@ -114,7 +114,7 @@ def clips(folder: Path) -> dict[str, Path]:
 
 
 def encoding_rows(folder: Path) -> Iterator[Row]:
-    paths = photos(folder)
+    paths = photos(folder)[:80]
     for name in ("efficientnet-lite0", "efficientnet-lite2"):
         what = f"{name} of {len(paths)} photos"
         try:
@@ -123,8 +123,8 @@ def encoding_rows(folder: Path) -> Iterator[Row]:
             yield Row(f"{what}: not run", 0.0, note=error.what)
             continue
         apart = float((at_once(paths, encoder) - batch_by_batch(paths, encoder)).abs().max())
-        seconds = fastest(lambda encoder=encoder: at_once(paths, encoder), 2)
-        reference = fastest(lambda encoder=encoder: batch_by_batch(paths, encoder), 2)
+        seconds = fastest(lambda encoder=encoder: at_once(paths, encoder), 1)
+        reference = fastest(lambda encoder=encoder: batch_by_batch(paths, encoder), 1)
         yield Row(f"{what}, CPU", seconds, reference, "s", apart, rate(len(paths), "pictures", seconds))
         if torch.cuda.is_available():
             on_gpu = encoder_named(name, device="cuda")
