@@ -203,9 +203,9 @@ def _drawn(
             yield number, _draw_chunk(folder, plan, chunk)
         return
     with ProcessPoolExecutor(min(workers, len(chunks)), get_context("spawn"), _end_with_parent) as pool:
-        with _interrupts_kept_back():  # workers begin here: Ctrl-C is for the parent, which stops them
-            pending = {pool.submit(_draw_chunk, folder, plan, chunk): i for i, chunk in enumerate(chunks)}
         try:
+            with _interrupts_kept_back():  # workers begin here: Ctrl-C is for the parent, which stops them
+                pending = {pool.submit(_draw_chunk, folder, plan, chunk): i for i, chunk in enumerate(chunks)}
             for done in as_completed(pending):
                 yield pending[done], done.result()
         finally:
