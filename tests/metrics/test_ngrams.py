@@ -93,6 +93,33 @@ def test_row_counts_are_those_of_a_dictionary(rows: list[list[int]], asked: list
                 assert of_row[n - 1, i].tolist() == [table[tuple(row[i : i + n])] for table in tables]
 
 
+@few
+@given(captions, captions)
+def test_a_compact_table_counts_the_same(rows: list[list[int]], others: list[list[int]]) -> None:
+    asked = ngrams(padded(rows + others, 9), count_eos=False).keys
+    tables = [
+        RowCounts.of(ngrams(padded((some * 5)[:5], 9), count_eos=False).keys.unsqueeze(0))
+        for some in (rows, others)
+    ]
+    joined = RowCounts.join([table.compact() for table in tables])
+    real = (asked != 0).unsqueeze(-1)
+    for table, found in zip(tables, joined.at(asked.expand(2, *asked.shape)), strict=True):
+        assert torch.equal(found * real, table.at(asked.unsqueeze(0))[0] * real)
+    assert (
+        joined.keys.shape[1] <= max(int((table.keys != 0).sum()) for table in tables)
+        or joined.keys.shape[1] == 1
+    )
+
+
+def test_the_largest_key_is_found_among_what_fills_the_table_up() -> None:
+    row = torch.tensor([[[2**15 - 2, MOST_WORDS - 1, MOST_WORDS - 1, MOST_WORDS - 1]], [[1, 2, 0, 0]]])
+    keys = ngrams(row, count_eos=False).keys
+    assert keys.max() == engine.LAST_KEY
+    table = RowCounts.of(keys).compact()
+    assert table.at(keys[:, 0, 3, 0].unsqueeze(1))[:, 0, 0].tolist() == [1, 0]
+    assert table.at(torch.full((2, 1), engine.LAST_KEY))[:, 0, 0].tolist() == [1, 0]
+
+
 def test_counts_above_255_do_not_overflow() -> None:
     row = torch.ones(1, 1, 300, dtype=torch.long)
     keys = ngrams(row, count_eos=False).keys

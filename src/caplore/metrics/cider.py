@@ -154,7 +154,10 @@ def _prepare(df: DocumentFrequencies, refs: Tensor, there: Tensor, dtype: torch.
         return prepare_terms(terms(grams, df.lookup(grams.keys), df.images, dtype), there[some])
 
     images, rows, time = refs.shape
-    return _join([part(some) for some in _slices(images, rows * ORDERS * time * max(rows, time))])
+    first, *others = _slices(images, rows * ORDERS * time * max(rows, time))
+    if not others:
+        return part(first)
+    return _join([_compact(part(some)) for some in (first, *others)])
 
 
 def _in_chunks(
@@ -195,8 +198,12 @@ def cut_references(references: References, some: slice) -> References:
     return References(RowCounts(*(t[some] for t in counts)), *(t[some] for t in rest))
 
 
+def _compact(references: References) -> References:
+    return references._replace(counts=references.counts.compact())
+
+
 def _join(parts: list[References]) -> References:
-    if len(parts) == 1:
-        return parts[0]
-    counts = RowCounts(*(torch.cat(both) for both in zip(*(p.counts for p in parts), strict=True)))
-    return References(counts, *(torch.cat(all_) for all_ in zip(*(p[1:] for p in parts), strict=True)))
+    counts = RowCounts.join([part.counts for part in parts])
+    return References(
+        counts, *(torch.cat(tensors) for tensors in zip(*(part[1:] for part in parts), strict=True))
+    )

@@ -10,7 +10,7 @@ a CUDA graph. Axes: images, rows (captions of an image: samples or refs), orders
 n-gram starts).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -26,6 +26,8 @@ from caplore.text.vocabulary import EOS
 ORDERS = 4
 BITS = 16  # per word; 4 x 16 = 64
 MOST_WORDS = 2**BITS - 1  # ids must be below this: digit 0 is "no word"
+
+LAST_KEY = 2**63 - 1  # fills sorted tables up; behind a key that is the same, so that is found first
 
 _COMPARED = 64  # rows up to this long are counted by comparing all positions, longer ones by sorting
 _SLOTS_PER_KEY = 2.5  # two-choice hashing finds a place for every key while this is well above 2
@@ -122,10 +124,32 @@ class RowCounts(NamedTuple):
         counts.scatter_add_(1, run_starts(found) * rows + row, torch.ones_like(row, dtype=dtype))
         return cls(found, counts.view(images, -1, rows))
 
+    def compact(self) -> "RowCounts":
+        """The same with each key once: for references that are kept, as a third of the table is enough.
+
+        Waits for the device, to see how wide the table must be.
+        """
+        once = is_first(self.keys) & (self.keys != 0)
+        width = max(1, int(once.sum(-1).max()))
+        order = (~once).byte().sort(dim=-1, stable=True).indices[:, :width]
+        kept = once.gather(1, order)
+        keys = self.keys.gather(1, order).masked_fill(~kept, LAST_KEY)
+        rows = self.counts.shape[2]
+        counts = self.counts.gather(1, order.unsqueeze(-1).expand(-1, -1, rows)) * kept.unsqueeze(-1)
+        return RowCounts(keys, counts)
+
+    @classmethod
+    def join(cls, parts: Sequence["RowCounts"]) -> "RowCounts":
+        """Tables of other images one below the other, as wide as the widest."""
+        width = max(part.keys.shape[1] for part in parts)
+        keys = [pad(part.keys, (0, width - part.keys.shape[1]), value=LAST_KEY) for part in parts]
+        counts = [pad(part.counts, (0, 0, 0, width - part.counts.shape[1])) for part in parts]
+        return cls(torch.cat(keys), torch.cat(counts))
+
     def at(self, keys: Int[Tensor, "images ..."]) -> Integer[Tensor, "images ... rows"]:
         """The count of each key in each row; anything at all where the key is 0."""
         images, table, rows = self.counts.shape
-        asked = keys.reshape(images, -1)
+        asked = keys.reshape(images, -1).contiguous()
         place = torch.searchsorted(self.keys, asked).clamp_(max=table - 1)
         hit = self.keys.gather(1, place) == asked
         place += torch.arange(images, device=keys.device).unsqueeze(1) * table
