@@ -125,6 +125,8 @@ def main(argv: list[str]) -> int:
             write(found, sys.stdout)
         else:
             _write_file(options.out, found, write)
+    if options.out is not None:
+        print(f"wrote {options.out}: {tally.captions} captions of {tally.good} files", file=sys.stderr)
     _list_skipped(tally.skipped, SHOWN if options.out else None)
     if options.out is not None:
         _keep_skipped(tally.skipped, options.out)
@@ -298,25 +300,26 @@ def _write_file(path: Path, found: "Iterable[Captioned]", write: Write) -> None:
 
 
 class Tally:
-    """Passes captions on; keeps what was skipped, and stops with an error where that was everything."""
+    """Passes captions on and counts them; keeps what was skipped, and stops with an error where that was everything."""
 
     def __init__(self, files: int, skipped: "list[Skipped]") -> None:
         self.files, self.skipped = files, skipped
+        self.good = self.captions = 0
 
     def captioned(
         self, found: "Iterable[Captioned | Skipped]", advance: Callable[[int], None]
     ) -> "Iterator[Captioned]":
         from caplore.evaluation.captioning import Captioned
 
-        good = 0
         for one in found:
             if isinstance(one, Captioned):
-                good += 1
+                self.good += 1
+                self.captions += len(one.captions)
                 yield one
             else:
                 self.skipped.append(one)
             advance(len(self.skipped))
-        if not good:
+        if not self.good:
             _list_skipped(self.skipped, SHOWN)
             raise InputError(f"none of the {self.files} files could be captioned")
 
