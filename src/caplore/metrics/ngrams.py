@@ -142,9 +142,15 @@ class RowCounts(NamedTuple):
     def join(cls, parts: Sequence["RowCounts"]) -> "RowCounts":
         """Tables of other images one below the other, as wide as the widest."""
         width = max(part.keys.shape[1] for part in parts)
-        keys = [pad(part.keys, (0, width - part.keys.shape[1]), value=LAST_KEY) for part in parts]
-        counts = [pad(part.counts, (0, 0, 0, width - part.counts.shape[1])) for part in parts]
-        return cls(torch.cat(keys), torch.cat(counts))
+        images, rows = sum(len(part.keys) for part in parts), parts[0].counts.shape[2]
+        keys = parts[0].keys.new_full((images, width), LAST_KEY)
+        counts = parts[0].counts.new_zeros((images, width, rows))
+        begin = 0
+        for part in parts:
+            end, columns = begin + len(part.keys), part.keys.shape[1]
+            keys[begin:end, :columns], counts[begin:end, :columns] = part
+            begin = end
+        return cls(keys, counts)
 
     def at(self, keys: Int[Tensor, "images ..."]) -> Integer[Tensor, "images ... rows"]:
         """The count of each key in each row; anything at all where the key is 0."""
