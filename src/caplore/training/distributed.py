@@ -7,6 +7,7 @@ told to (--max-restarts), and `loop.train` then goes on with the run it finds.
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -124,8 +125,9 @@ class PeerLost(CaploreError):
     """Another process of the run has ended."""
 
     def __init__(self, how: str) -> None:
+        how = re.sub(r"^\[[^]]*\] ", "", how)[:120]  # without gloo's source file
         super().__init__(
-            f"another process of this run has ended or cannot be reached ({how[:160]})",
+            f"another process of this run has ended or cannot be reached ({how})",
             fix="see its message; the same torchrun command goes on from the last checkpoint",
         )
 
