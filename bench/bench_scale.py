@@ -1,7 +1,8 @@
 """What many processes cost: a step and its sum of gradients by one process and by two, at the same global batch.
 
 On a machine with several GPUs the processes take one each, and talk NCCL; else they share the CPU's cores over gloo.
-`torchrun --nproc-per-node N -m bench.bench_scale` prints the figures of any number of them, and of many machines.
+`torchrun --nproc-per-node N -m bench.bench_scale` prints the figures of any number of them, and of many machines;
+`python -m bench.bench_scale expected 4.0` computes what to expect of others from the milliseconds of a step.
 """
 
 import json
@@ -23,6 +24,12 @@ from caplore.training.examples import Examples
 from caplore.training.reward import CiderReward
 from caplore.training.step import Update, sequence_step, xe_step
 
+# GB/s that one process can send, as the makers say, and the microseconds of a message to the next one, as usual.
+LINKS = {
+    "NVLink 4 (one machine)": (450.0, 5.0),
+    "InfiniBand NDR, 400 Gb/s": (50.0, 10.0),
+    "Ethernet, 25 Gb/s": (3.1, 50.0),
+}
 VOCAB, HIDDEN, WORDS, DIM = 9_487, 512, 16, 2_048
 
 
@@ -112,7 +119,28 @@ def fresh(world: World) -> tuple[Model, Update]:
     return model, Update(model, optimizer, 5.0, world)
 
 
+def sum_ms(parameters: int, processes: int, rate: float, latency: float) -> float:
+    """A ring: everyone sends 2 (N-1)/N of the gradient's bytes, in 2 (N-1) messages."""
+    turns = 2 * (processes - 1)
+    return 4 * parameters * turns / processes / (1e6 * rate) + 1e-3 * latency * turns
+
+
+def expected(step_ms: float, parameters: int) -> None:
+    """The share of perfect scaling that is left, when each process keeps its batch and nothing overlaps."""
+    print(
+        f"{4e-6 * parameters:.1f} MB of gradients, a step of {step_ms} ms: sum in ms, share of perfect scaling"
+    )
+    for name, (rate, latency) in LINKS.items():
+        for processes in (2, 8, 16, 64):
+            if processes <= 8 or "one machine" not in name:
+                cost = sum_ms(parameters, processes, rate, latency)
+                print(f"{name:26}{processes:4}{cost:8.2f}{step_ms / (step_ms + cost):8.0%}")
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["expected"]:
+        expected(float(sys.argv[2]), sum(p.numel() for p in fresh(distributed.ALONE)[0].parameters()))
+        sys.exit()
     found = worker()
     if distributed.speaks():
         print(json.dumps(found))
