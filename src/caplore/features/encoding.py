@@ -49,7 +49,7 @@ def encode_files(
     on_gpu = encoder.device.type != "cpu"
     frames = 1 if encoder.clip is None else encoder.clip.frames
     inputs = max(1, (batch or (BATCH_GPU if on_gpu else BATCH_CPU)) // frames)
-    lanes = 1 if on_gpu else workers
+    lanes = 2 if on_gpu else workers  # on a GPU one copies while the other computes
     files = in_order(lambda path: _decoded(path, encoder), paths, workers=workers, ahead=(lanes + 2) * inputs)
     with threads_per_batch(torch.get_num_threads() if on_gpu else 1):
         batches = in_order(

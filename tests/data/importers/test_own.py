@@ -67,6 +67,18 @@ def test_rows_that_are_none_are_listed_with_their_line(tmp_path: Path) -> None:
     ]
 
 
+def test_json_that_is_no_text_is_listed(tmp_path: Path) -> None:
+    rows = [
+        '{"file": "a.jpg", "captions": [null]}',
+        '{"file": {}, "text": "x"}',
+        '{"file": "b.jpg", "text": "ok"}',
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(rows))
+    source = read_own(tmp_path / "x.jsonl")
+    assert [i.id for i in source.items] == ["b"]
+    assert [f.id for f in source.findings] == ["x.jsonl, line 1", "x.jsonl, line 2"]
+
+
 @pytest.mark.parametrize("content", ["", "a.jpg,a dog\n", "file,comment\na.jpg,x\n", "caption\na dog\n"])
 def test_a_table_without_its_columns_shows_what_it_has(content: str, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(content)

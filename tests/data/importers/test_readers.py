@@ -2,11 +2,14 @@
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from caplore.data.importers.checking import check
 from caplore.data.importers.coco import read_coco
 from caplore.data.importers.flickr import read_flickr8k
 from caplore.data.importers.proxy import read_coco_proxy
@@ -278,3 +281,53 @@ def test_the_real_coco(shared: Path) -> None:
     assert isinstance(source.items[0], Item)
     assert source.media_folder is not None
     assert all((source.media_folder / str(item.file)).is_file() for item in source.items)
+
+
+# Anything at all
+
+JUNK = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just([]), st.just({})
+)
+VALID: dict[str, tuple[Callable[[Path], Source], object]] = {
+    "captions_val2017.json": (
+        read_coco,
+        official([(1, "a.jpg"), (2, "b.jpg")], [(1, "a cat"), (2, "a dog")]),
+    ),
+    "dataset_coco.json": (
+        read_coco,
+        {"images": [{"filename": "a.jpg", "cocoid": 1, "split": "val", "sentences": [{"raw": "a cat"}]}]},
+    ),
+    "captions.json": (read_msvd, [{"id": "a", "split": "train", "captions": ["one", "two"]}]),
+    "x_videodatainfo.json": (
+        read_msrvtt,
+        {"videos": [{"video_id": "v", "split": "train"}], "sentences": [{"video_id": "v", "caption": "a"}]},
+    ),
+}
+
+
+def places(value: object, at: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """The path to every value inside some JSON."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for key, one in inner for place in places(one, (*at, key)))]
+
+
+@pytest.mark.parametrize("name", VALID)
+@given(data=st.data())
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_value_in_any_place_is_listed_or_refused(name: str, data: st.DataObject, tmp_path: Path) -> None:
+    """What is not listed as malformed is of the right types: the check and the writer can rely on it."""
+    read, valid = VALID[name]
+    content = json.loads(json.dumps(valid))
+    *way, last = data.draw(st.sampled_from(places(content)[1:]))
+    inner = content
+    for key in way:
+        inner = inner[key]  # type: ignore[index]
+    inner[last] = data.draw(JUNK)  # type: ignore[index]
+    try:
+        source = read(save(tmp_path / name, content).parent)
+    except InputError:
+        return
+    for item in check(source, needs_media=False).inputs:
+        assert isinstance(item.id, str)
+        assert isinstance(item.split, str)
+        assert all(isinstance(caption, str) for caption in item.captions)

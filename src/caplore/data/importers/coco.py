@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from caplore.data.importers.source import Finding, Item, Source
+from caplore.data.importers.source import Finding, Item, Source, known_split, records_of, text_of, texts_of
 from caplore.errors import InputError
 from caplore.files import read_json
-
-SPLITS = {"restval": "train", "dev": "val", "validate": "val", "validation": "val"}
 
 
 def read_coco(path: Path, media: Path | None = None) -> Source:
@@ -52,22 +50,25 @@ def _official(path: Path, content: dict[str, Any], findings: list[Finding], medi
     name = path.stem.removeprefix("captions_")
     split = next((s for s in ("train", "val", "test") if name.startswith(s)), "train")
     prefix = f"{name}/" if (media / name).is_dir() else ""
-    captions: dict[Any, list[str]] = defaultdict(list)
-    for number, row in enumerate(content["annotations"]):
+    captions: dict[str, list[str]] = defaultdict(list)
+    for number, row in enumerate(records_of(content, "annotations", path)):
         try:
-            captions[row["image_id"]].append(row["caption"])
+            image, caption = text_of(row["image_id"]), text_of(row["caption"])
         except (KeyError, TypeError):
             findings.append(Finding("malformed", f"{path.name} annotations[{number}]", str(row)[:100]))
+            continue
+        captions[image].append(caption)
     for number, row in enumerate(content["images"]):
         where = f"{path.name} images[{number}]"
         try:
-            item = Item(str(row["id"]), split, prefix + row["file_name"], captions.pop(row["id"], []), where)
+            name = text_of(row["id"])
+            item = Item(name, split, prefix + row["file_name"], captions.pop(name, []), where)
         except (KeyError, TypeError):
             findings.append(Finding("malformed", where, str(row)[:100]))
             continue
         yield item
     for image, orphans in captions.items():
-        findings.append(Finding("caption-of-nothing", str(image), f"{path.name}: {orphans[0]}"))
+        findings.append(Finding("caption-of-nothing", image, f"{path.name}: {orphans[0]}"))
 
 
 def _karpathy(path: Path, content: dict[str, Any], findings: list[Finding]) -> Iterator[Item]:
@@ -76,9 +77,9 @@ def _karpathy(path: Path, content: dict[str, Any], findings: list[Finding]) -> I
         try:
             folder = row.get("filepath", "")
             file = f"{folder}/{row['filename']}" if folder else row["filename"]
-            name = str(row.get("cocoid", Path(row["filename"]).stem))
-            captions = [sentence["raw"] for sentence in row["sentences"]]
-            item = Item(name, SPLITS.get(row["split"], row["split"]), file, captions, where)
+            name = text_of(row.get("cocoid", Path(row["filename"]).stem))
+            captions = texts_of([sentence["raw"] for sentence in row["sentences"]])
+            item = Item(name, known_split(row["split"]), file, captions, where)
         except (KeyError, TypeError, AttributeError):
             findings.append(Finding("malformed", where, str(row)[:100]))
             continue

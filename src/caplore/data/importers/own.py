@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from caplore.data.dataset import Media
-from caplore.data.importers.coco import SPLITS
-from caplore.data.importers.source import Finding, Item, Source
+from caplore.data.importers.source import SPLITS, Finding, Item, Source, text_of, texts_of
 from caplore.errors import ConfigError, InputError
 from caplore.files import read_jsonl, read_text
 
@@ -72,14 +71,18 @@ def read_table(path: Path, media: Path) -> Source:
     items: dict[str, Item] = {}
     for number, row in rows:
         where = f"{path.name}, line {number}"
-        file, captions = _text(row.get("file")), _captions(row.get("caption"))
-        name = _text(row.get("id")) or _id_of(file)
-        if not name:
-            source.findings.append(
-                Finding("malformed", where, f"neither a file nor an id: {str(dict(row))[:80]}")
+        try:
+            file, captions, split = (
+                _text(row.get("file")),
+                _captions(row.get("caption")),
+                _text(row.get("split")),
             )
+            name = _text(row.get("id")) or _id_of(file)
+            if not name:
+                raise TypeError(f"neither a file nor an id: {str(dict(row))[:80]}")
+        except TypeError as error:
+            source.findings.append(Finding("malformed", where, str(error)))
             continue
-        split = _text(row.get("split"))
         item = items.setdefault(name, Item(name, SPLITS.get(split, split) or None, file or None, [], where))
         if file and item.file and file != item.file:
             source.findings.append(
@@ -140,13 +143,13 @@ def _csv(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(value).strip()
+    return "" if value is None else text_of(value).strip()
 
 
 def _captions(value: Any) -> list[str]:
     if value is None:
         return []
-    return [str(one) for one in value] if isinstance(value, list) else [str(value)]
+    return texts_of(value) if isinstance(value, list) else [text_of(value)]
 
 
 def _id_of(file: str) -> str:

@@ -4,8 +4,7 @@ import gzip
 import json
 from pathlib import Path
 
-from caplore.data.importers.coco import SPLITS
-from caplore.data.importers.source import Finding, Item, Source, the_file
+from caplore.data.importers.source import Finding, Item, Source, known_split, text_of, texts_of, the_file
 from caplore.errors import InputError
 
 
@@ -23,7 +22,7 @@ def read_coco_proxy(folder: Path) -> Source:
         try:
             row = json.loads(line)
             source.items.append(
-                Item(str(row["id"]), SPLITS.get(row["split"], row["split"]), None, row["captions"], where)
+                Item(text_of(row["id"]), known_split(row["split"]), None, texts_of(row["captions"]), where)
             )
         except (json.JSONDecodeError, KeyError, TypeError):
             source.findings.append(Finding("malformed", where, line[:100]))

@@ -5,7 +5,7 @@ checking.check(source) -> Checked the inputs that can be used, and everything th
 writing.write(checked, to)        the data set folder and its report
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 from caplore.data.dataset import Media
 from caplore.errors import InputError
 from caplore.files import read_text
+
+SPLITS = {"restval": "train", "dev": "val", "validate": "val", "validation": "val"}
 
 
 @dataclass
@@ -47,6 +49,33 @@ class Source:
     findings: list[Finding] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
     """Kept in dataset.json: where the data comes from, its licence."""
+
+
+def text_of(value: Any) -> str:
+    """A caption or a name from someone's JSON; TypeError where it is no text (or a number, which some use as names)."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TypeError(f"not text: {value!r}"[:100])
+    return str(value)
+
+
+def texts_of(value: Any) -> list[str]:
+    """A list of captions; a string is not one."""
+    if not isinstance(value, list):
+        raise TypeError(f"not a list of texts: {value!r}"[:100])
+    return [text_of(one) for one in value]
+
+
+def known_split(value: Any) -> str:
+    """train, val or test, also where the source says dev, validate or restval."""
+    return SPLITS.get(text_of(value), text_of(value))
+
+
+def records_of(content: Mapping[str, Any], key: str, path: Path) -> list[Any]:
+    """The list at a key of someone's JSON; its elements may be anything."""
+    records = content.get(key)
+    if not isinstance(records, list):
+        raise InputError(f"{path} has no list of {key}", fix="check that it is the file that was meant")
+    return records
 
 
 def lines_of(path: Path, what: str) -> Iterable[tuple[int, str]]:

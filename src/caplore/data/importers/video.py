@@ -12,9 +12,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from caplore.data.importers.coco import SPLITS
 from caplore.data.importers.flickr import read_split_lists
-from caplore.data.importers.source import Finding, Item, Source, lines_of, media_folder_in, the_file
+from caplore.data.importers.source import (
+    Finding,
+    Item,
+    Source,
+    known_split,
+    lines_of,
+    media_folder_in,
+    records_of,
+    text_of,
+    texts_of,
+    the_file,
+)
 from caplore.errors import InputError
 from caplore.files import read_json, read_text
 
@@ -48,9 +58,8 @@ def _listed(path: Path, findings: list[Finding]) -> Iterator[Item]:
     for number, row in enumerate(content):
         where = f"{path.name}[{number}]"
         try:
-            item = Item(
-                row["id"], SPLITS.get(row["split"], row["split"]), f"{row['id']}.avi", row["captions"], where
-            )
+            name = text_of(row["id"])
+            item = Item(name, known_split(row["split"]), f"{name}.avi", texts_of(row["captions"]), where)
         except (KeyError, TypeError):
             findings.append(Finding("malformed", where, str(row)[:100]))
             continue
@@ -110,17 +119,17 @@ def read_msrvtt(path: Path, media: Path | None = None) -> Source:
 
 def _msrvtt_items(path: Path, content: dict[str, Any], findings: list[Finding]) -> Iterable[Item]:
     items: dict[str, Item] = {}
-    for number, row in enumerate(content["videos"]):
+    for number, row in enumerate(records_of(content, "videos", path)):
         where = f"{path.name} videos[{number}]"
         try:
-            name, split = row["video_id"], row["split"]
+            name, split = text_of(row["video_id"]), known_split(row["split"])
         except (KeyError, TypeError):
             findings.append(Finding("malformed", where, str(row)[:100]))
             continue
-        items[name] = Item(name, SPLITS.get(split, split), f"{name}.mp4", [], where)
-    for number, row in enumerate(content["sentences"]):
+        items[name] = Item(name, split, f"{name}.mp4", [], where)
+    for number, row in enumerate(records_of(content, "sentences", path)):
         try:
-            items[row["video_id"]].captions.append(row["caption"])
+            items[text_of(row["video_id"])].captions.append(text_of(row["caption"]))
         except TypeError:
             findings.append(Finding("malformed", f"{path.name} sentences[{number}]", str(row)[:100]))
         except KeyError:
