@@ -1,6 +1,19 @@
-"""METEOR 1.5 (Denkowski and Lavie, 2014) without Java: the scores of the program, as coco-caption calls it."""
+"""METEOR 1.5 (Denkowski and Lavie, 2014) for English without Java: the program's numbers, as coco-caption calls it.
 
-from collections.abc import Iterable, Sequence
+A caption is aligned with each of its references: words match when they are the same, have one stem or share a WordNet
+synonym set, phrases when one is a known paraphrase of the other (weights 1, .6, .8, .6). With function words counting
+a quarter and all others three quarters (delta = .75), P and R are the matched shares of the caption and the reference,
+
+    F = P R / (alpha P + (1 - alpha) R),   score = F (1 - gamma (chunks / matches)^beta),
+
+alpha = .85, beta = .2, gamma = .6, and a caption that is its reference word for word pays no penalty. The reference
+that scores highest counts. Of a caption the counts are kept (COLUMNS); the corpus score is that of their sums.
+"""
+
+import gc
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -8,69 +21,146 @@ from numpy.typing import NDArray
 
 from caplore.metrics.meteor.align import Match, align
 from caplore.metrics.meteor.normalize import normalize
-from caplore.metrics.meteor.tables import Tables, tables_file
+from caplore.metrics.meteor.tables import Tables, install_meteor, is_set_up, tables_file
 from caplore.metrics.meteor.words import Lexicon, Sentence
+from caplore.metrics.signature import signature
+from caplore.text.ptb import SIGNATURE as PTB
+
+__all__ = ["COLUMNS", "SIGNATURE", "Meteor", "install_meteor", "is_set_up", "score"]
 
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
-WEIGHTS = (1.0, 0.6, 0.8, 0.6)
-COLUMNS = 21
+MODULES = ("exact", "stem", "synonym", "paraphrase")
+WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])
+_KINDS = ("content", "reference_content", "function", "reference_function")
+COLUMNS = (
+    *("words", "reference_words", "function_words", "reference_function_words"),
+    *(f"{module}_{kind}" for module in MODULES for kind in _KINDS),  # words that each module matched
+    "chunks",  # 0 where the caption is its reference word for word
+)
+SIGNATURE = signature(
+    "METEOR",
+    tok=PTB,
+    version="1.5",
+    lang="en",
+    norm=True,
+    modules="+".join(MODULES),
+    alpha=ALPHA,
+    beta=BETA,
+    gamma=GAMMA,
+    delta=DELTA,
+    scale=1,
+)
+
+_SENTENCES_KEPT = 1000  # those of an image come again for its next caption
+_WORDS_KEPT = 200_000
+
+Tokens = Sequence[str]
 
 
 class Meteor:
+    """The metric with its tables. Words and sentences it has seen make the next ones faster."""
+
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.lexicon = Lexicon(tables)
+        self._lexicon = Lexicon(tables)
+        self._sentences: dict[str, Sentence] = {}
 
     @classmethod
     def load(cls, cache: Path | None = None) -> "Meteor":
+        """With the tables that `caplore setup meteor` left in the cache; MissingError where there are none."""
         return cls(Tables.load(tables_file(cache)))
 
-    def sentence(self, tokens: Sequence[str]) -> Sentence:
-        return self.lexicon.sentence(normalize(" ".join(tokens), self.tables.prefixes))
+    def statistics(self, candidate: Tokens, references: Sequence[Tokens]) -> NDArray[np.int32]:
+        """The counts of one caption (COLUMNS) against the reference that scores it highest."""
+        return self.statistics_many([candidate], [references])[0]
 
-    def statistics(self, candidate: Sequence[str], references: Iterable[Sequence[str]]) -> list[int]:
-        caption = self.sentence(candidate)
-        best: list[int] = []
-        best_score = -1.0
+    def statistics_many(
+        self, candidates: Sequence[Tokens], references: Iterable[Sequence[Tokens]]
+    ) -> NDArray[np.int32]:
+        """The counts of each caption against its own references: [captions, COLUMNS]."""
+        flat, begins = array("i"), []
+        with _collector_paused():
+            for candidate, its_references in zip(candidates, references, strict=True):
+                if len(its_references) == 0:
+                    raise ValueError("METEOR compares a caption with one reference at least")
+                begins.append(len(flat) // len(COLUMNS))
+                for counts in self._against_each(candidate, its_references):
+                    flat.extend(counts)
+        pairs = np.frombuffer(flat, dtype=np.int32).reshape(-1, len(COLUMNS))
+        return pairs[_first_best(score(pairs), np.array(begins, dtype=np.int64))]
+
+    def _against_each(self, candidate: Tokens, references: Sequence[Tokens]) -> Iterator[list[int]]:
+        if len(self._sentences) > _SENTENCES_KEPT or len(self._lexicon.matches) > _WORDS_KEPT:
+            self._sentences.clear()
+            self._lexicon = Lexicon(self.tables)
+        caption = self._sentence(candidate)
         for tokens in references:
-            reference = self.sentence(tokens)
-            found = _counts(caption, reference, align(caption, reference, self.lexicon))
-            value = score(found)
-            if value > best_score:
-                best, best_score = found, value
-        return best
+            reference = self._sentence(tokens)
+            yield _counts(caption, reference, align(caption, reference, self._lexicon))
+
+    def _sentence(self, tokens: Tokens) -> Sentence:
+        line = " ".join(tokens)
+        if line not in self._sentences:
+            self._sentences[line] = self._lexicon.sentence(normalize(line, self.tables.prefixes))
+        return self._sentences[line]
 
 
-def _counts(caption: Sentence, reference: Sentence, matches: list[Match]) -> list[int]:
-    counts = [0] * COLUMNS
-    counts[0] = len(caption.words)
-    counts[1] = len(reference.words)
-    counts[2] = sum(caption.is_function)
-    counts[3] = sum(reference.is_function)
-    chunks = 0
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Aligning makes millions of small tuples and no cycle: looking for cycles would take a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _counts(caption: Sentence, reference: Sentence, matches: Sequence[Match]) -> list[int]:
+    counts = [0] * len(COLUMNS)
+    counts[:4] = (
+        len(caption.words),
+        len(reference.words),
+        sum(caption.is_function),
+        sum(reference.is_function),
+    )
     end = own_end = -1
     for start, length, own, own_length, module in matches:
-        base = 4 + 4 * module
-        for f in caption.is_function[own : own + own_length]:
-            counts[base + 2 * f] += 1
-        for f in reference.is_function[start : start + length]:
-            counts[base + 1 + 2 * f] += 1
-        if start != end or own != own_end:
-            chunks += 1
+        column = 4 + 4 * module
+        for is_function in caption.is_function[own : own + own_length]:
+            counts[column + 2 * is_function] += 1
+        for is_function in reference.is_function[start : start + length]:
+            counts[column + 1 + 2 * is_function] += 1
+        counts[-1] += start != end or own != own_end
         end, own_end = start + length, own + own_length
-    whole = counts[0] == sum(counts[4:20:2]) and counts[1] == sum(counts[5:20:2]) and chunks == 1
-    counts[20] = 0 if whole else chunks
+    if counts[-1] == 1 and counts[0] == sum(counts[4:20:2]) and counts[1] == sum(counts[5:20:2]):
+        counts[-1] = 0
     return counts
 
 
-def score(counts: Sequence[float]) -> float:
-    n, m, nf, mf = counts[:4]
-    length, other = DELTA * (n - nf) + (1 - DELTA) * nf, DELTA * (m - mf) + (1 - DELTA) * mf
-    hit = sum(counts[4 + 4 * i] * w * DELTA for i, w in enumerate(WEIGHTS)) + sum(counts[6 + 4 * i] * w * (1 - DELTA) for i, w in enumerate(WEIGHTS))
-    back = sum(counts[5 + 4 * i] * w * DELTA for i, w in enumerate(WEIGHTS)) + sum(counts[7 + 4 * i] * w * (1 - DELTA) for i, w in enumerate(WEIGHTS))
-    if not hit or not back:
-        return 0.0
-    p, r = hit / length, back / other
-    f = 1 / ((1 - ALPHA) / p + ALPHA / r)
-    frag = counts[20] / (sum(counts[4:20]) / 2)
-    return f * (1 - GAMMA * frag**BETA)
+def score(statistics: NDArray[np.generic]) -> NDArray[np.float64]:
+    """The score of counts, or of sums of counts: of [..., COLUMNS], [...], from 0 to 1."""
+    counts = np.asarray(statistics, dtype=np.float64)
+    words, functions = counts[..., 0:2], counts[..., 2:4]  # of the caption, of the reference
+    matched = counts[..., 4:20].reshape(
+        *counts.shape[:-1], 4, 2, 2
+    )  # module, content or function, caption or reference
+    by_kind = (matched * WEIGHTS[:, None, None]).sum(-3)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = (DELTA * by_kind[..., 0, :] + (1 - DELTA) * by_kind[..., 1, :]) / (
+            DELTA * (words - functions) + (1 - DELTA) * functions
+        )
+        f = 1 / ((1 - ALPHA) / shares[..., 0] + ALPHA / shares[..., 1])
+        penalty = GAMMA * (counts[..., 20] / (matched.sum((-3, -2, -1)) / 2)) ** BETA
+    return np.nan_to_num(f * (1 - penalty), nan=0.0)
+
+
+def _first_best(values: NDArray[np.float64], begins: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where in each part of the values the highest one first stands."""
+    if len(begins) == 0:
+        return begins
+    best = np.maximum.reduceat(values, begins)
+    parts = np.diff(begins, append=len(values))
+    places = np.flatnonzero(values == np.repeat(best, parts))
+    return places[np.searchsorted(places, begins)]

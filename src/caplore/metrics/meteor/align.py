@@ -11,6 +11,7 @@ beam of 40 from the left of the reference to its right. We follow the program wh
 """
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from caplore.metrics.meteor.words import EXACT, PARAPHRASE, Lexicon, Sentence
@@ -18,19 +19,8 @@ from caplore.metrics.meteor.words import EXACT, PARAPHRASE, Lexicon, Sentence
 BEAM = 40
 
 
-class Match(NamedTuple):
-    start: int
-    length: int
-    own_start: int
-    own_length: int
-    module: int
-
-
-class Chain(NamedTuple):
-    """The matches of a hypothesis, the last first."""
-
-    match: Match
-    before: "Chain | None"
+Match = tuple[int, int, int, int, int]
+"""start, length, own_start, own_length, and which module found it: plain tuples, as there are many."""
 
 
 def align(caption: Sentence, reference: Sentence, lexicon: Lexicon) -> list[Match]:
@@ -44,43 +34,43 @@ def align(caption: Sentence, reference: Sentence, lexicon: Lexicon) -> list[Matc
 
 def _options(caption: Sentence, reference: Sentence, lexicon: Lexicon) -> list[list[Match]]:
     """All matches, by where they begin in the reference, in the order in which the program finds them."""
-    options: list[list[Match]] = [[] for _ in reference.words]
-    same = caption.words == reference.words
-    places = caption.places
+    options: list[list[Match]] = []
+    places, same = caption.places, caption.words == reference.words
+    own_words = places.keys()
     for start, word in enumerate(reference.words):
         near = lexicon.matches[word]
-        found = near.keys() & places.keys()
-        if found:
-            ways = [
-                (module, own)
-                for other in found
-                for module in near[other]
-                if module == EXACT or not same
-                for own in places[other]
-            ]
-            options[start] = [Match(start, 1, own, 1, module) for module, own in sorted(ways)]
+        if near.keys().isdisjoint(own_words):
+            options.append([])
+            continue
+        some = [(start, 1, own, 1, EXACT) for own in places[word]] if word in places else []
+        if len(near) > 1 and not same:
+            others = (near.keys() & own_words) - {word}
+            ways = sorted((how, own) for other in others for how in near[other] for own in places[other])
+            some += [(start, 1, own, 1, how) for how, own in ways]
+        options.append(some)
     if not same:
         for start, length, own, own_length in _paraphrases(reference, caption):
-            options[start].append(Match(start, length, own, own_length, PARAPHRASE))
+            options[start].append((start, length, own, own_length, PARAPHRASE))
         for own, own_length, start, length in _paraphrases(caption, reference):
-            options[start].append(Match(start, length, own, own_length, PARAPHRASE))
+            options[start].append((start, length, own, own_length, PARAPHRASE))
     return options
 
 
 def _paraphrases(sentence: Sentence, other: Sentence) -> Iterator[tuple[int, int, int, int]]:
     """Phrases of the one whose paraphrases stand in the other: place and length in the one, then in the other."""
-    for place, length, phrase in sentence.phrases:
-        firsts = phrase.paraphrases.keys() & other.places.keys()
-        if firsts:
-            found = [
-                (rank, there, len(words))
-                for first in firsts
-                for rank, words in phrase.paraphrases[first]
-                for there in other.places[first]
-                if len(words) == 1 or other.words[there : there + len(words)] == words
-            ]
-            for _, there, there_length in sorted(found):
-                yield place, length, there, there_length
+    places, all_words = other.places.keys(), other.words
+    for place, length, by_first in sentence.phrases:
+        if by_first.keys().isdisjoint(places):
+            continue
+        found = [
+            (rank, there, len(words))
+            for first in by_first.keys() & places
+            for rank, words in by_first[first]
+            for there in other.places[first]
+            if all_words[there : there + len(words)] == words
+        ]
+        for _, there, there_length in sorted(found):
+            yield place, length, there, there_length
 
 
 def _settled(options: list[list[Match]], own_words: int) -> list[Match | None]:
@@ -88,10 +78,10 @@ def _settled(options: list[list[Match]], own_words: int) -> list[Match | None]:
     covered = [0] * len(options)
     own_covered = [0] * own_words
     for some in options:
-        for match in some:
-            for place in range(match.start, match.start + match.length):
+        for start, length, own, own_length, _ in some:
+            for place in range(start, start + length):
                 covered[place] += 1
-            for place in range(match.own_start, match.own_start + match.own_length):
+            for place in range(own, own + own_length):
                 own_covered[place] += 1
     settled: list[Match | None] = [None] * len(options)
     for place, some in enumerate(options):
@@ -106,69 +96,72 @@ def _settled(options: list[list[Match]], own_words: int) -> list[Match | None]:
 
 # A hypothesis is ranked by words covered (more first), chunks, distance (less first): one number, least first.
 _COVERED, _CHUNK = 1 << 40, 1 << 20
-_Hypothesis = tuple[int, int, int, int, int, "Chain | None"]
-"""Rank, where its chunk ends in the caption (-1: none is open), words used there and here (as bits), next place, matches."""
+_rank = itemgetter(0)
+
+_Chain = tuple[Match, "_Chain"] | None
+_Hypothesis = tuple[int, int, int, int, _Chain]
+"""Rank, where its open chunk ends in the caption (-1: none is open), words used (bits), next place, matches so far."""
+
+
+class _Move(NamedTuple):
+    """What taking a match does to a hypothesis."""
+
+    match: Match
+    words: int
+    """Those it uses, as bits: of the reference, then of the caption."""
+    gain: int
+    moved: int
+    own_end: int
+    next_place: int
+
+    @classmethod
+    def by(cls, match: Match, places: int) -> "_Move":
+        start, length, own, own_length, module = match
+        words = ((1 << length) - 1) << start | ((1 << own_length) - 1) << own + places
+        covered = length + own_length if module == EXACT else length // 2 + own_length // 2
+        return cls(match, words, -_COVERED * covered, abs(start - own), own + own_length, start + length)
 
 
 def _search(options: list[list[Match]], settled: list[Match | None]) -> list[Match]:
-    used = own_used = 0
-    for match in settled:
-        if match is not None:
-            used |= _bits(match.start, match.length)
-            own_used |= _bits(match.own_start, match.own_length)
-    beam: list[_Hypothesis] = [(0, -1, used, own_used, 0, None)]
+    places = len(options)
+    fixed = [None if match is None else _Move.by(match, places) for match in settled]
+    used = sum(move.words for move in fixed if move is not None)
+    beam: list[_Hypothesis] = [(0, -1, used, 0, None)]
     for place, some in enumerate(options):
         beam.sort(key=_rank)
+        moves = [] if fixed[place] is not None else [_Move.by(match, places) for match in some]
         following: list[_Hypothesis] = []
         for hypothesis in beam[:BEAM]:
-            rank, end, used, own_used, following_place, chain = hypothesis
-            if not used >> place & 1:
-                for match in some:
-                    if not (used & _bits(match.start, match.length) or own_used & _bits(match.own_start, match.own_length)):
-                        following.append(_extended((rank, *hypothesis[1:]), match))
-                        rank += abs(match.start - match.own_start)
-                if end != -1:
-                    rank += _CHUNK
-                following.append((rank, -1, used, own_used, place + 1, chain))
-            elif place < following_place:
+            if not hypothesis[2] >> place & 1:
+                _branch(hypothesis, moves, place, following)
+            elif place < hypothesis[3]:
                 following.append(hypothesis)
-            elif (match := settled[place]) is not None:
-                moved = abs(match.start - match.own_start)
-                extended = _extended(hypothesis, match)
-                following.append((extended[0] + moved, *extended[1:]))
+            elif (move := fixed[place]) is not None:
+                rank, end, used, _, chain = hypothesis
+                rank += move.gain + move.moved + (_CHUNK if end not in (-1, move.match[2]) else 0)
+                following.append((rank, move.own_end, used, move.next_place, (move.match, chain)))
         beam = following or beam[:1]
     beam.sort(key=_rank)
-    closed = [(rank + (_CHUNK if end != -1 else 0), chain) for rank, end, *_, chain in beam[:BEAM]]
-    return _unchained(min(closed, key=lambda ended: ended[0])[1])
+    closed = [
+        (hypothesis[0] + (_CHUNK if hypothesis[1] != -1 else 0), hypothesis[4]) for hypothesis in beam[:BEAM]
+    ]
+    return _unchained(min(closed, key=_rank)[1])
 
 
-def _rank(hypothesis: _Hypothesis) -> int:
-    return hypothesis[0]
+def _branch(hypothesis: _Hypothesis, moves: list[_Move], place: int, following: list[_Hypothesis]) -> None:
+    """The hypotheses that take one of the moves, and the one that takes none."""
+    rank, end, used, _, chain = hypothesis
+    for match, words, gain, moved, own_end, next_place in moves:
+        if not used & words:
+            chunk = 0 if end in (-1, match[2]) else _CHUNK
+            following.append((rank + gain + chunk, own_end, used | words, next_place, (match, chain)))
+            rank += moved  # the program's slip: what comes after pays for this match, not the one that has it
+    following.append((rank if end == -1 else rank + _CHUNK, -1, used, place + 1, chain))
 
 
-def _bits(start: int, length: int) -> int:
-    return ((1 << length) - 1) << start
-
-
-def _extended(hypothesis: _Hypothesis, match: Match) -> _Hypothesis:
-    rank, end, used, own_used, _, chain = hypothesis
-    start, length, own, own_length, module = match
-    rank -= _COVERED * (length + own_length if module == EXACT else length // 2 + own_length // 2)
-    if end not in (-1, own):
-        rank += _CHUNK
-    return (
-        rank,
-        own + own_length,
-        used | _bits(start, length),
-        own_used | _bits(own, own_length),
-        start + length,
-        Chain(match, chain),
-    )
-
-
-def _unchained(chain: Chain | None) -> list[Match]:
+def _unchained(chain: _Chain) -> list[Match]:
     matches = []
     while chain is not None:
-        matches.append(chain.match)
-        chain = chain.before
+        match, chain = chain
+        matches.append(match)
     return matches[::-1]

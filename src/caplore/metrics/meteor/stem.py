@@ -1,7 +1,7 @@
 """English stems as METEOR 1.5 makes them: the Snowball stemmer "English" (Porter2) as it was in 2010.
 
 Later versions of Snowball stem `evening`, `emergency` or `biologist` otherwise, so today's libraries give other scores.
-R1 is what follows the first non-vowel after a vowel, R2 the same within R1; a suffix is replaced if it lies in its region.
+R1 is what follows the first non-vowel after a vowel, R2 the same within R1; a suffix goes if it lies in its region.
 """
 
 import re
@@ -19,7 +19,9 @@ _WHOLE = {
     **{"gently": "gentl", "ugly": "ugli", "early": "earli", "only": "onli", "singly": "singl"},
     **{word: word for word in ("sky", "news", "howe", "atlas", "cosmos", "bias", "andes")},
 }
-_AFTER_PLURAL = frozenset(["inning", "outing", "canning", "herring", "earring", "proceed", "exceed", "succeed"])
+_AFTER_PLURAL = frozenset(
+    ["inning", "outing", "canning", "herring", "earring", "proceed", "exceed", "succeed"]
+)
 
 _STEP_2 = {
     **{"tional": "tion", "enci": "ence", "anci": "ance", "abli": "able", "entli": "ent", "izer": "ize"},
@@ -31,9 +33,8 @@ _STEP_3 = {
     **{"tional": "tion", "ational": "ate", "alize": "al", "icate": "ic", "iciti": "ic", "ical": "ic"},
     **{"ful": "", "ness": "", "ative": ""},
 }
-_STEP_4 = dict.fromkeys(
-    "al ance ence er ic able ible ant ement ment ent ism ate iti ous ive ize ion".split(), ""
-)
+_STEP_4_SUFFIXES = "al ance ence er ic able ible ant ement ment ent ism ate iti ous ive ize ion"
+_STEP_4 = {suffix: "" for suffix in _STEP_4_SUFFIXES.split()}
 
 
 @lru_cache(maxsize=100_000)

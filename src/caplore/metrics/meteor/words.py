@@ -5,11 +5,10 @@ captions are compared by intersecting few small sets instead of all pairs of the
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caplore.metrics.meteor.stem import stem
-from caplore.metrics.meteor.tables import Phrase, Tables
+from caplore.metrics.meteor.tables import Paraphrases, Tables
 
 EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
 
@@ -28,8 +27,8 @@ class Sentence:
     words: list[str]
     places: dict[str, list[int]]
     is_function: list[bool]
-    phrases: list[tuple[int, int, Phrase]]
-    """Where each begins and how long it is; by place, then by length."""
+    phrases: list[tuple[int, int, Paraphrases]]
+    """Where each begins, how long it is, and its paraphrases; by place, then by length."""
 
 
 class Lexicon:
@@ -41,14 +40,17 @@ class Lexicon:
         self._of_stem: defaultdict[str, list[str]] = defaultdict(list)
         self._of_set: defaultdict[int, list[str]] = defaultdict(list)
 
-    def sentence(self, words: Sequence[str]) -> Sentence:
+    def sentence(self, words: list[str]) -> Sentence:
         places: dict[str, list[int]] = {}
         for place, word in enumerate(words):
+            if word in places:
+                places[word].append(place)
+                continue
             if word not in self.matches:
                 self._learn(word)
-            places.setdefault(word, []).append(place)
+            places[word] = [place]
         functions = self.tables.function_words
-        return Sentence(list(words), places, [word in functions for word in words], self._phrases(words))
+        return Sentence(words, places, [word in functions for word in words], self._phrases(words))
 
     def _learn(self, word: str) -> None:
         of_stem = self._of_stem[stem(word)]
@@ -80,14 +82,14 @@ class Lexicon:
                     return base
         return ""
 
-    def _phrases(self, words: Sequence[str]) -> list[tuple[int, int, Phrase]]:
+    def _phrases(self, words: list[str]) -> list[tuple[int, int, Paraphrases]]:
         found = []
-        for place in range(len(words)):
-            phrase: Phrase | None = self.tables.phrases
-            for end in range(place, len(words)):
-                phrase = phrase[words[end]] if phrase is not None else None
-                if phrase is None:
-                    break
+        first_words, count = self.tables.phrases, len(words)
+        for place, word in enumerate(words):
+            phrase, end = first_words[word], place
+            while phrase is not None:
+                end += 1
                 if phrase.paraphrases:
-                    found.append((place, end - place + 1, phrase))
+                    found.append((place, end - place, phrase.paraphrases))
+                phrase = phrase[words[end]] if end < count else None
         return found
