@@ -233,6 +233,12 @@ def test_what_is_no_picture_says_so(
         decode(path, WHOLE, clip)
 
 
+@pytest.mark.parametrize("name", ["x" * 3000, "a\0b"])
+def test_a_name_that_no_file_can_have(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Undecodable):
+        decode(tmp_path / name, WHOLE)
+
+
 def test_a_folder_is_no_picture(tmp_path: Path) -> None:
     with pytest.raises(Undecodable, match="a folder"):
         decode(tmp_path, WHOLE)

@@ -10,6 +10,7 @@ read, and nothing else ever leaves `decode`. No torch here: decoding runs in thr
 import bisect
 import contextlib
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,9 +99,9 @@ def reason_of(path: Path, error: Exception) -> Undecodable:
     for kind, reason in REASONS:
         if isinstance(error, kind):
             return Undecodable(reason)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir, never raises
         return Undecodable("a folder, not a file")
-    if path.stat().st_size == 0:
+    if os.path.isfile(path) and os.path.getsize(path) == 0:
         return Undecodable("an empty file")
     if isinstance(error, UnidentifiedImageError):
         return Undecodable("not a picture, or damaged in its first bytes")

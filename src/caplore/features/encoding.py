@@ -200,7 +200,7 @@ def _refuse_replaced(dataset: Dataset, writer: StoreWriter) -> None:
     def replaced(item: Input) -> bool:
         size = writer.done.get(item.id)
         file = dataset.path / (item.file or NO_FILE)
-        return size is not None and file.is_file() and file.stat().st_size != size
+        return size is not None and os.path.isfile(file) and os.path.getsize(file) != size
 
     found = [item.id for item in dataset.inputs if replaced(item)]
     if found:

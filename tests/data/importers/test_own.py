@@ -1,5 +1,6 @@
 """Your own data: tables, folders, and splits that are the same every time."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caplore.data.importers.checking import check
 from caplore.data.importers.own import give_splits, read_own, split_by_hash
 from caplore.data.importers.source import Item
 from caplore.errors import ConfigError, InputError
@@ -77,6 +79,16 @@ def test_json_that_is_no_text_is_listed(tmp_path: Path) -> None:
     source = read_own(tmp_path / "x.jsonl")
     assert [i.id for i in source.items] == ["b"]
     assert [f.id for f in source.findings] == ["x.jsonl, line 1", "x.jsonl, line 2"]
+
+
+@pytest.mark.parametrize("file", [".", "/", "..", "a\0b.jpg", "x" * 3000])
+def test_a_path_that_is_none_is_left_out(file: str, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(json.dumps({"file": file, "text": "a dog", "id": "i"}) + "\n")
+    (tmp_path / "y.jsonl").write_text(json.dumps({"file": file, "text": "a dog"}) + "\n")
+    for name in ("x.jsonl", "y.jsonl"):
+        source = read_own(tmp_path / name)
+        give_splits(source.items, val=0.1, test=0.1)
+        assert check(source).inputs == []
 
 
 @pytest.mark.parametrize("content", ["", "a.jpg,a dog\n", "file,comment\na.jpg,x\n", "caption\na dog\n"])

@@ -6,6 +6,7 @@ noticed, each with the input's name: nothing is dropped in silence.
 
 import hashlib
 import itertools
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -45,6 +46,8 @@ KINDS = {  # kind -> (what it is, what was done about it), the gravest first
 SHORTEST, LONGEST = 2, 60  # words; outside of it a caption is called odd
 COMMON = 0.02  # a caption that more than this share of the inputs (and at least 5) have is called common
 HEAD = 16_384  # bytes compared before whole files are
+
+OTHER_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".mp4", ".webm", ".avi", ".mkv")
 
 Look = Callable[[Path, Media], Finding | None]
 
@@ -166,18 +169,15 @@ def _common_captions(inputs: Sequence[Usable]) -> list[Finding]:
 
 def _found(folder: Path | None, item: Item) -> Path | None:
     """The item's file: as it is named, else without its folders, else with another suffix."""
-    if item.file is None:
+    if item.file is None or not Path(item.file).name:
         return None
+    named = Path(item.file)
     if folder is None:
-        return Path(item.file) if Path(item.file).is_absolute() and Path(item.file).is_file() else None
-    for name in (item.file, Path(item.file).name):
-        if (folder / name).is_file():
-            return folder / name
-    stem = folder / item.file
-    for suffix in (".jpg", ".jpeg", ".png", ".gif", ".mp4", ".webm", ".avi", ".mkv"):
-        if stem.with_suffix(suffix).is_file():
-            return stem.with_suffix(suffix)
-    return None
+        return named if named.is_absolute() and os.path.isfile(named) else None
+    candidates = [folder / named, folder / named.name]
+    candidates += [candidates[0].with_suffix(suffix) for suffix in OTHER_SUFFIXES]
+    # os.path, unlike Path, says False of names that no file can have.
+    return next((candidate for candidate in candidates if os.path.isfile(candidate)), None)
 
 
 def _with_media(

@@ -80,7 +80,7 @@ def read_table(path: Path, media: Path) -> Source:
             name = _text(row.get("id")) or _id_of(file)
             if not name:
                 raise TypeError(f"neither a file nor an id: {str(dict(row))[:80]}")
-        except TypeError as error:
+        except (TypeError, ValueError) as error:  # ValueError: a path without a name, like "."
             source.findings.append(Finding("malformed", where, str(error)))
             continue
         item = items.setdefault(name, Item(name, SPLITS.get(split, split) or None, file or None, [], where))
