@@ -77,7 +77,9 @@ def single_statistics(
     captions: Ngrams, references: References
 ) -> Float[Tensor, "images samples refs statistics"]:
     """The same against each reference alone."""
-    met = references.counts.at(captions.keys).movedim(-1, 2)  # [images, samples, refs, orders, time]
+    met = (
+        references.counts.at(captions.keys).movedim(-1, 2).contiguous()
+    )  # [images, samples, refs, orders, time]
     matches = clipped_matches(captions.counts.unsqueeze(2), met)
     both = torch.broadcast_tensors(captions.lengths.unsqueeze(2), references.lengths.unsqueeze(1))
     return join_statistics(matches, *both)

@@ -5,7 +5,8 @@ of each caption, the numbers each corpus score is the sum of (for intervals and 
 with their signatures. METEOR and SPICE, which need words, join by `Scores.add`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -52,7 +53,8 @@ def corpus_frequencies(
 ) -> CorpusFrequencies:
     """Document frequencies of a corpus, usually the training captions of each image; `name` goes into signatures."""
     lexicon = Lexicon()
-    return CorpusFrequencies.of(encode(references, lexicon, tokenize), lexicon, name)
+    with _one_thread():
+        return CorpusFrequencies.of(encode(references, lexicon, tokenize), lexicon, name)
 
 
 def text_scores(
@@ -74,6 +76,30 @@ def text_scores(
     """
     chosen = _chosen(metrics, candidates, training)
     _refuse_missing(candidates, references)
+    with _one_thread():
+        return _text_scores(candidates, references, chosen, df, training, covered, tokenize)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The tensors of a part are small: a second thread gains little, and where cores are shared it is waited for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _text_scores(
+    candidates: Sequence[Sequence[Caption]],
+    references: Sequence[Sequence[Caption]],
+    chosen: frozenset[str],
+    df: CorpusFrequencies | None,
+    training: Iterable[Caption] | None,
+    covered: Covered,
+    tokenize: Tokenizer | None,
+) -> Scores:
     lexicon = Lexicon(df.lexicon if df else {})
     refs = encode(references, lexicon, tokenize)
     frequencies = df
