@@ -188,12 +188,17 @@ def split_by_hash(name: str, *, val: float, test: float, seed: int = 0) -> str:
 
 
 def give_splits(items: Sequence[Item], *, val: float, test: float, seed: int = 0) -> None:
-    """Fill in the splits by hash; where a few inputs leave a wanted split empty, the nearest to it by hash is moved."""
+    """Fill in the splits by hash; one that chance left empty gets an input of the largest, by hash as well."""
+    by_split: dict[str, list[Item]] = {"train": [], "val": [], "test": []}
     for item in items:
         item.split = split_by_hash(item.id, val=val, test=test, seed=seed)
-    for split, share in (("val", val), ("test", test)):
-        train = [item for item in items if item.split == "train"]
-        if share > 0 and len(train) > 1 and not any(item.split == split for item in items):
-            min(
-                train, key=lambda item: hashlib.sha256(f"{seed}:{split}:{item.id}".encode()).digest()
-            ).split = split
+        by_split[item.split].append(item)
+    for split, share in (("train", 1.0), ("val", val), ("test", test)):
+        largest = max(by_split.values(), key=len)
+        if share > 0 and not by_split[split] and len(largest) > 1:
+            moved = min(
+                largest, key=lambda item: hashlib.sha256(f"{seed}:{split}:{item.id}".encode()).digest()
+            )
+            largest.remove(moved)
+            by_split[split].append(moved)
+            moved.split = split
