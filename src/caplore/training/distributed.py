@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -20,6 +21,9 @@ from caplore.errors import CaploreError, ConfigError, InputError
 from caplore.files import digest_of
 
 CPU = torch.device("cpu")
+PATIENCE = timedelta(
+    hours=1
+)  # for a first process that scores with METEOR and SPICE while the others wait for it
 
 
 @dataclass(frozen=True)
@@ -139,9 +143,9 @@ def join(device: torch.device) -> World:
     if not dist.is_initialized():
         if device.type == "cuda":
             torch.cuda.set_device(device)
-            dist.init_process_group("nccl", device_id=device)
+            dist.init_process_group("nccl", device_id=device, timeout=PATIENCE)
         else:
-            dist.init_process_group("gloo")
+            dist.init_process_group("gloo", timeout=PATIENCE)
     return World(dist.get_rank(), dist.get_world_size(), device)
 
 
