@@ -28,7 +28,7 @@ def slow_lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def slow_attention(model, query: Tensor, values: list[Tensor]) -> Tensor:
-    scores = torch.stack([model.score.weight[0] @ torch.tanh(model.key(v) + query) for v in values])
+    scores = torch.stack([model.attend.score.weight[0] @ torch.tanh(model.key(v) + query) for v in values])
     return sum(w * v for w, v in zip(scores.softmax(0), values, strict=True))
 
 

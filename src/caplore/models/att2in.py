@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from caplore.models.attention import Additive, MaxoutCell
 from caplore.models.entry import Entry
 from caplore.models.protocol import Features, State, shift_right, spread
 
@@ -54,8 +55,9 @@ class Att2in(nn.Module):
         self.embedding = nn.Embedding(vocab, embed)
         self.word = nn.Linear(embed, 5 * hidden)  # three gates, two pieces of the maxout
         self.recurrent = nn.Linear(hidden, attention + 5 * hidden, bias=False)  # the query, then as `word`
-        self.score = nn.Linear(attention, 1, bias=False)
+        self.attend = Additive(attention)
         self.context = nn.Linear(hidden, 2 * hidden, bias=False)
+        self.cell = MaxoutCell()
         self.out = nn.Linear(hidden, vocab)
 
     def begin(self, features: Features) -> State:
@@ -100,9 +102,6 @@ class Att2in(nn.Module):
         keys: Float[Tensor, "rows regions attention"],
     ) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "rows hidden"]]:
         query, recurrent = self.recurrent(hidden).split([self.attention, 5 * self.width], dim=-1)
-        weight = self.score(torch.tanh(keys + query[:, None])).softmax(dim=1)  # rows regions 1
-        seen = self.context((weight.transpose(1, 2) @ values).squeeze(1))
-        gates, pieces = (word + recurrent).split([3 * self.width, 2 * self.width], dim=-1)
-        write, keep, show = gates.sigmoid().chunk(3, dim=-1)
-        cell = keep * cell + write * torch.maximum(*(pieces + seen).chunk(2, dim=-1))
-        return show * cell.tanh(), cell
+        seen = self.context(self.attend(query, keys, values))
+        after: tuple[Tensor, Tensor] = self.cell(word, recurrent, seen, cell)
+        return after

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from caplore.models.attention import Dot
 from caplore.models.entry import Entry
 from caplore.models.protocol import Features, State, shift_right, spread
 
@@ -145,6 +146,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
+        self.attend = Dot()
         self.norm = nn.LayerNorm(hidden)
         self.read = nn.Linear(hidden, 3 * hidden)
         self.write = nn.Linear(hidden, hidden)
@@ -154,7 +156,7 @@ class EncoderLayer(nn.Module):
         self, x: Float[Tensor, "rows regions hidden"], drop: float
     ) -> Float[Tensor, "rows regions hidden"]:
         query, key, value = split_heads(self.read(self.norm(x)), 3, self.heads).unbind(dim=1)
-        seen = join_heads(F.scaled_dot_product_attention(query, key, value))
+        seen = join_heads(self.attend(query, key, value))
         return self.think(x + F.dropout(self.write(seen), drop), drop)
 
 
@@ -164,6 +166,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
+        self.attend = Dot()
         self.norm = nn.LayerNorm(hidden)
         self.read = nn.Linear(hidden, 3 * hidden)
         self.write = nn.Linear(hidden, hidden)
@@ -184,10 +187,10 @@ class DecoderLayer(nn.Module):
         query, words = read[:, 0], read[:, 1:]
         if cache is not None:
             words = torch.cat([cache, words], dim=3)
-        said = F.scaled_dot_product_attention(query, words[:, 0], words[:, 1], is_causal=cache is None)
+        said = self.attend(query, words[:, 0], words[:, 1], causal=cache is None)
         x = x + F.dropout(self.write(join_heads(said)), drop)
         query = split_heads(self.look(self.look_norm(x)), 1, self.heads)[:, 0]
-        seen = F.scaled_dot_product_attention(query, memory[:, 0], memory[:, 1])
+        seen = self.attend(query, memory[:, 0], memory[:, 1])
         x = x + F.dropout(self.look_write(join_heads(seen)), drop)
         return self.think(x, drop), words
 

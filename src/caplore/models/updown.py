@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from caplore.models.attention import Additive
 from caplore.models.entry import Entry
 from caplore.models.protocol import Features, State, shift_right, spread
 
@@ -62,7 +63,7 @@ class UpDown(nn.Module):
         self.look = nn.Linear(2 * hidden, 4 * hidden, bias=False)  # h1, h2 of the step before
         # what reads the new h1: the attention's query, and LSTM2's gates
         self.from_look = nn.Linear(hidden, attention + 4 * hidden, bias=False)
-        self.score = nn.Linear(attention, 1, bias=False)
+        self.attend = Additive(attention)
         self.say = nn.Linear(2 * hidden, 4 * hidden)  # z, h2 of the step before
         self.out = nn.Linear(hidden, vocab)
 
@@ -112,8 +113,7 @@ class UpDown(nn.Module):
         look, look_cell, say, say_cell = memory
         look, look_cell = lstm(gates, self.look(torch.cat([look, say], dim=-1)), look_cell)
         query, look_gates = self.from_look(look).split([self.attention, 4 * self.width], dim=-1)
-        weight = self.score(torch.tanh(keys + query[:, None])).softmax(dim=1)  # rows regions 1
-        seen = (weight.transpose(1, 2) @ values).squeeze(1)
+        seen = self.attend(query, keys, values)
         say, say_cell = lstm(look_gates, self.say(torch.cat([seen, say], dim=-1)), say_cell)
         return look, look_cell, say, say_cell
 
