@@ -35,7 +35,7 @@ types: setup
 
 # Two test processes with one thread each use two cores better than one process with two.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 bench: setup
 	$(BIN)/python -m bench $(ROOMS)

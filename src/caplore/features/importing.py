@@ -211,7 +211,7 @@ def _kind(axes: int) -> str:
 
 def _h5(path: Path, rows: Sequence[str] | None) -> Table:
     try:
-        import h5py  # type: ignore[import-untyped]
+        import h5py
     except ImportError:
         raise MissingError(
             f"reading {path} needs h5py, which is not installed", fix="pip install 'caplore[h5]'"
