@@ -72,7 +72,10 @@ def test_old_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.state, found.detail) == ("missing", "b is 0.9.9, older than 1")
 
 
-def test_setup_takes_what_it_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_setup_takes_what_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CAPLORE_CACHE", str(tmp_path / "cache"))
     assert main(["setup", "spice", "--from", str(tmp_path / "nowhere")]) == 2
     assert "does not exist" in capsys.readouterr().err
     assert main(["setup", "java", "--from", str(tmp_path / "nowhere")]) == 2

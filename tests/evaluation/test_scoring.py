@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ from caplore.evaluation.scoring import IN_TORCH, METRICS, chosen_metrics
 from caplore.evaluation.statistics_io import read_statistics, statistics_path, write_statistics
 from caplore.metrics import scoring as by_engine
 from caplore.metrics.java import TimeLimit
+from caplore.metrics.meteor import COLUMNS as METEOR_COLUMNS
+from caplore.metrics.meteor import Meteor, is_set_up
+from caplore.metrics.meteor import score as meteor_score
 from caplore.metrics.spice import KINDS, Spice
 
 PUBLISHED = {  # of coco-caption's 1,000 demo images (shared/data/README.md), to four digits
@@ -142,6 +146,51 @@ class StandIn:
         counts[:, 0] = 1
         counts[1:, 1] = (1, 0, 1)
         return counts
+
+
+class StandInForMeteor:
+    """Counts a caption's words as matched when a reference has them."""
+
+    def statistics_many(self, said: list[list[str]], true: list[list[list[str]]]) -> np.ndarray:
+        rows = np.zeros((len(said), len(METEOR_COLUMNS)), dtype=np.int32)
+        for row, words, refs in zip(rows, said, true, strict=True):
+            row[:2] = len(words), len(refs[0])
+            row[4] = row[5] = len(set(words) & set(refs[0]))
+            row[20] = 1
+        return rows
+
+
+def test_meteor_of_the_corpus_is_that_of_the_sums(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Meteor, "load", classmethod(lambda cls: StandInForMeteor()))
+    sets = {i: [c, "a cat"] for i, c in CANDIDATES.items()}
+    result = score(sets, REFERENCES, metrics=["meteor"], bootstrap=20)
+    each = [value for values in result.of("meteor").values() for value in values]
+    assert len(each) == 6
+    assert result["mean_meteor"] == pytest.approx(np.mean(each))
+    rows = result.scores.statistics["meteor"].rows.numpy()
+    assert rows.shape == (3, len(METEOR_COLUMNS))
+    assert result["meteor"] == pytest.approx(float(meteor_score(rows.sum(0))))
+    assert result["meteor"] != pytest.approx(result["mean_meteor"])
+    result.save(tmp_path / "a.json")
+    assert read_result(tmp_path / "a.json").kept.scores["meteor"].value == result["meteor"]
+
+
+@pytest.mark.parametrize("kind", ["python", "java"])
+def test_meteor_that_is_not_set_up_names_the_command(
+    kind: Literal["python", "java"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPLORE_CACHE", str(tmp_path))
+    result = score(CANDIDATES, REFERENCES, meteor=kind)
+    assert result["meteor"] is None
+    assert "caplore setup meteor" in str(result.scores.corpus["meteor"].note)
+    assert result["rouge_l"] is not None
+
+
+def test_meteor_of_the_demo(shared: Path) -> None:
+    if not is_set_up():
+        pytest.skip("METEOR is not set up: caplore setup meteor")
+    fixture = shared / "data/fixtures/fakecap.json"
+    assert score(fixture, fixture, metrics=["meteor"])["meteor"] == pytest.approx(0.1953, abs=5e-5)
 
 
 def spice_is(monkeypatch: pytest.MonkeyPatch, stand_in: StandIn) -> None:

@@ -114,6 +114,7 @@ def checks(*, slow: bool) -> list[Check]:
         Check("videos", _videos),
         Check("encoders", _encoder),
         Check("scores", _scores, needed=True),
+        Check("METEOR", _meteor),
         Check("Java", _java),
         Check("SPICE", _spice_run if slow else _spice),
         Check("setup", _setup),
@@ -213,6 +214,16 @@ def _encoder() -> str:
 
     encoder_named("efficientnet-lite0", device="cpu")
     return "efficientnet-lite0 loads its ImageNet weights"
+
+
+def _meteor() -> str:
+    from caplore.metrics.meteor import Meteor, score
+
+    meteor = Meteor.load()
+    value = float(score(meteor.statistics(["two", "dogs", "run"], [["two", "dogs", "are", "running"]])))
+    if not 0 < value < 1:
+        raise RuntimeError(f"two captions that are alike agree by {value}")
+    return f"its tables are there: two captions agree by {value:.2f}"
 
 
 def _java() -> str:

@@ -143,7 +143,7 @@ def _signatures(result: Result) -> list[str]:
         ).append(name)
     lines = ["signatures"]
     for settings, names in of.items():
-        lines += textwrap.wrap(f"  {', '.join(names)}: ", WIDTH)
+        lines += textwrap.wrap(f"{', '.join(names)}: ", WIDTH, initial_indent="  ", subsequent_indent="  ")
         lines += textwrap.wrap(
             settings.replace("|", " | "), WIDTH, initial_indent="    ", subsequent_indent="    "
         )

