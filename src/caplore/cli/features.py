@@ -66,7 +66,9 @@ def main(argv: list[str]) -> int:
         )
     clip = ClipSampling(options.frames, options.segments) if dataset.media == "clip" else None
     encoder = encoder_named(options.encoder, grid=options.grid, clip=clip, device=options.device)
-    warnings.filterwarnings("ignore", module="PIL")  # of oddities in single files: what matters goes to bad.jsonl
+    warnings.filterwarnings(
+        "ignore", module="PIL"
+    )  # of oddities in single files: what matters goes to bad.jsonl
     started = time.monotonic()
     with _progress_bar(f"{encoder.name} on {encoder.device}", len(dataset.inputs)) as progress:
         store = encode(
