@@ -138,6 +138,19 @@ def test_a_clip_shows_its_motion_and_nothing_else_moves(motion: str) -> None:
         assert max(centre(red)[0] for red in reds) - min(centre(red)[0] for red in reds) < 0.02
 
 
+@pytest.mark.parametrize(("motion", "behind"), [("left", 1), ("right", 0), ("up", 1), ("down", 0)])
+def test_speed_lines_come_behind(motion: str, behind: int) -> None:
+    """Seen along the way it goes, the red reaches further from its bulk on the side it comes from."""
+    scene = Scene("sky", (Group("square", "red", "medium", "plain", 1),), None, Motion(0, motion))
+    red = near(list(frames(scene, Random(motion)))[FRAMES // 2], "red")
+    size = (CLIP_SIDE, 1) if motion in ("left", "right") else (1, CLIP_SIDE)
+    profile = red.resize(size, Image.Resampling.BOX).tobytes()
+    there = [at for at, share in enumerate(profile) if share]
+    bulk = sum(at * share for at, share in enumerate(profile)) / sum(profile)
+    reach = (bulk - there[0], there[-1] - bulk)
+    assert reach[behind] > reach[1 - behind] + 2
+
+
 @settings(max_examples=5, deadline=None)
 @given(seeds)
 def test_the_same_numbers_give_the_same_picture(seed: int) -> None:
