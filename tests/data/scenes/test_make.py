@@ -41,6 +41,11 @@ def test_a_data_set_is_the_beginning_of_a_larger_one_and_another_seed_is_another
     assert not {i.captions for i in small.inputs} & {i.captions for i in other.inputs}
 
 
+def test_the_splits_are_drawn_apart(tmp_path: Path) -> None:
+    dataset = make_scenes(tmp_path / "world", Plan(3, 3, 3), workers=1).dataset
+    assert len({dataset.media_path(item).read_bytes() for item in dataset.inputs}) == 9
+
+
 @pytest.mark.parametrize(
     ("clips", "name", "suffix"), [(False, "scenes", ".png"), (True, "scenes-clips", ".gif")]
 )
