@@ -1,7 +1,7 @@
 """Words as METEOR 1.5 sees them with `-norm`: hyphens, apostrophes, commas and other signs set apart, lower case.
 
-Captions come PTB-tokenised, so most pass unchanged; the program normalises them all the same, and takes `t-shirt`,
-`'s` and `-lrb-` apart. Replacements run in its order, each over the whole line, as each sees what the last one left.
+Captions come PTB-tokenised, so most pass unchanged; the program normalises them all the same, and takes `t-shirt`
+and `'s` apart. Replacements run in its order, each over the whole line, as each sees what the last one left.
 """
 
 import re
