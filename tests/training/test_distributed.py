@@ -283,7 +283,7 @@ def test_torchrun_goes_on_from_the_last_checkpoint_after_a_worker_was_killed(pai
         kept = checkpoint.load(run.last).state["log_lines"]
         before = (run.path / "log.jsonl").read_bytes().split(b"\n")[:kept]
         assert run.head()["status"] == "started"
-        said = agent.communicate(timeout=180)[1]
+        said = agent.communicate(timeout=600)[1]
     finally:
         agent.kill()
     assert agent.returncode == 0, said
