@@ -114,6 +114,11 @@ def test_mistakes_are_said_and_end_with_2(
     assert says in capsys.readouterr().err
 
 
+def test_no_candidates_is_said(texts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", *texts[2:]]) == 2
+    assert "no file of captions was named" in capsys.readouterr().err
+
+
 def test_long_names_do_not_widen_the_table() -> None:
     odd = {f"id {'x' * 200} {i}": "a cat" for i in range(3)}
     result = score({**odd, "lone" * 60: "a\nb"}, {name: ["a cat", "the dog"] for name in odd}, bootstrap=10)

@@ -71,6 +71,8 @@ class Options:
     """GiB that SPICE may use. Default: 4, or six tenths of the machine's."""
 
     def __post_init__(self) -> None:
+        if not self.candidates:
+            raise ConfigError("no file of captions was named", fix="caplore score CANDIDATES --refs REFS")
         if self.bootstrap < 0:
             raise ConfigError(f"--bootstrap is {self.bootstrap}, a number of draws is 0 or more")
         if self.spice_threads is not None and self.spice_threads < 1:
