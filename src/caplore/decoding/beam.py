@@ -10,7 +10,7 @@ Nothing is copied from step to step but the model's state, and nothing is asked 
 Axes: searches is images x groups, flat (a plain beam has one group).
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +28,19 @@ class Nodes(NamedTuple):
     parent: Int[Tensor, "searches width"]
     token_logprob: Float[Tensor, "searches width"]
     total: Float[Tensor, "searches width"]  # log p of the path; -inf where there is no such path
+
+
+@runtime_checkable
+class Expanding(Captioner, Protocol):
+    """A captioner that finds the best children of live nodes itself, as `expand` does, and shows no logits."""
+
+    def expand(
+        self,
+        tokens: Int[Tensor, " rows"],
+        state: State,
+        live: Float[Tensor, "searches beams"],
+        width: int,
+    ) -> tuple[Nodes, State]: ...
 
 
 def beam(
@@ -102,9 +115,12 @@ def _search(
         tree: list[Nodes] = []
         scores: list[Float[Tensor, "searches width"]] = []
         for time in range(max_words):
-            logits, after = model.step(token.flatten(), state)
+            if groups == 1 and isinstance(model, Expanding):
+                nodes, after = model.expand(token.flatten(), state, live, width)
+            else:
+                logits, after = model.step(token.flatten(), state)
+                nodes = _expand_groups(logits.float(), live, width, groups, strength)
             same = [s and a is b for s, a, b in zip(same, after, state, strict=True)]
-            nodes = _expand_groups(logits.float(), live, width, groups, strength)
             state = _follow(after, same, nodes.parent, beams=live.shape[1])
             token = nodes.token
             leaf = torch.ones_like(token, dtype=torch.bool) if time == max_words - 1 else token == EOS

@@ -207,6 +207,8 @@ class Recipe:
     """Seed of weights, order and samples."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
+    fast: bool = True
+    """On a GPU, run steps as one CUDA graph of fused kernels in bf16 where that is possible (docs/performance.md)."""
 
     def __post_init__(self) -> None:
         _check("max-words", self.max_words, self.max_words >= 1, "at least 1")

@@ -38,6 +38,7 @@ from caplore.training.checkpoint import Checkpoint
 from caplore.training.config import Recipe, Sequence, Xe
 from caplore.training.distributed import World
 from caplore.training.examples import Examples
+from caplore.training.fast import FastStep, fast_step
 from caplore.training.progress import Progress
 from caplore.training.reward import CiderReward, select
 from caplore.training.run import Run, create_run, open_run
@@ -323,6 +324,7 @@ class Session:
         if saved is not None:
             checkpoints.load_optimizer(self.optimizer, saved)
             self.watch.restore(place.watch)
+        self.fast = self._captured()
         self.progress.phase(self.name, steps, done=place.epoch * per_epoch + place.batch)
         if place.best == -math.inf:
             self._validate()
@@ -334,7 +336,7 @@ class Session:
                 done = place.epoch * per_epoch + place.batch
                 for group in self.optimizer.param_groups:
                     group["lr"] = rate(phase.schedule, phase.lr, done, steps)
-                self._count(self._step(index))
+                self._advance(index, self.optimizer.param_groups[0]["lr"])
                 place.batch += 1
                 place.step += 1
                 place.seconds = time.monotonic() - began
@@ -370,10 +372,48 @@ class Session:
         if number:
             raise Interrupted(number, self.run.path, self.place.step)
 
-    def _step(self, index: Tensor) -> dict[str, Tensor]:
+    def _captured(self) -> FastStep | None:
+        """The step as one CUDA graph, where that is possible; run.json then says so, or why not."""
+        recipe = self.recipe
+        if self.device.type == "cpu":
+            return None
+        step, how = None, "plain: as asked for"
+        if recipe.fast:
+            step, how = fast_step(
+                self.model,
+                self.optimizer,
+                self.phase,
+                self.material.train,
+                self.material.reward,
+                images=self.phase.batch // self.world.size,
+                vocab=len(self.material.vocabulary),
+                max_words=recipe.max_words,
+                clip=recipe.clip,
+                world=self.world,
+            )
+        if self.world.is_first:
+            self.run.update(steps={**self.run.head().get("steps", {}), self.name: how})
+        if step is not None:
+            step.restart(self.place.sums)
+            self._sums = step.sums
+        return step
+
+    def _advance(self, index: Tensor, lr: float) -> None:
+        """One step; what it saw goes into the open window."""
+        mine = self.world.share(index)
+        chance = self._seed("own chance", self.world.rank)
+        distributed.generator_of(self.device).manual_seed(chance)
+        if self.fast is None:
+            self._count(self._step(mine.to(self.device)))
+            return
+        if self.place.window == 0:
+            self.fast.restart({})
+        noise = self._noise(len(mine)) if self.fast.shows_references else None
+        self.fast(mine, lr, seed=chance, noise=noise)
+        self.place.window += 1
+
+    def _step(self, mine: Tensor) -> dict[str, Tensor]:
         train, recipe = self.material.train, self.recipe
-        mine = self.world.share(index).to(self.device)
-        distributed.generator_of(self.device).manual_seed(self._seed("own chance", self.world.rank))
         features = train.features_of(mine)
         match self.phase:
             case Xe() as xe:
@@ -397,9 +437,14 @@ class Session:
 
     def _said(self, index: Tensor, captions: int) -> Tensor:
         references, there = self.material.train.references[index], self.material.train.there[index]
-        noise = self._uniforms("references")(there.numel()).view(there.shape).to(self.device)
+        noise = self._noise(len(index)).to(self.device)
         chosen = examples.choose_references(references, there, captions, noise=noise)
         return examples.as_said(chosen, len(self.material.vocabulary))
+
+    def _noise(self, images: int) -> Tensor:
+        """What decides which references of each of our inputs this step shows."""
+        refs = self.material.train.there.shape[1]
+        return self._uniforms("references")(images * refs).view(images, refs)
 
     def _seed(self, *what: str | int) -> int:
         return seed_of(self.recipe.seed, self.place.step, *what)

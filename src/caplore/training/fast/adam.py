@@ -55,7 +55,7 @@ class FusedAdam:
         blocks = sum(triton.cdiv(w.numel(), BLOCK) for w in weights)
         self._table = torch.zeros(blocks, COLUMNS, dtype=torch.int64, device=device)
         self._squares = torch.zeros(blocks, device=device)
-        self._flat, self._views = _room_for_all(weights) if world.size > 1 else (None, [])
+        self._flat, self._views = _room_for_all(weights if world.size > 1 else [], device)
 
     @property
     def state(self) -> list[Tensor]:
@@ -69,7 +69,9 @@ class FusedAdam:
         for weight, copy, slope in zip(self.weights, self.copies, self._views or slopes, strict=True):
             state = self.optimizer.state[weight]
             tensors = (slope, weight, state["exp_avg"], state["exp_avg_sq"], copy)
-            assert all(t.is_contiguous() and t.data_ptr() % 16 == 0 and t.numel() == weight.numel() for t in tensors)
+            assert all(
+                t.is_contiguous() and t.data_ptr() % 16 == 0 and t.numel() == weight.numel() for t in tensors
+            )
             for start in range(0, weight.numel(), BLOCK):
                 at = [t.data_ptr() + start * t.element_size() for t in tensors]
                 rows.append([*at, min(BLOCK, weight.numel() - start), slope.dtype == torch.float32])
@@ -77,7 +79,7 @@ class FusedAdam:
 
     def __call__(self, slopes: Sequence[Tensor]) -> Float[Tensor, ""]:
         """One step; returns the norm of the gradient before clipping."""
-        if self._flat is not None:
+        if self._views:
             torch._foreach_copy_(self._views, list(slopes))
             self.world.sum_(self._flat)
         blocks = (len(self._table),)
@@ -93,12 +95,12 @@ class FusedAdam:
         return norm
 
 
-def _room_for_all(weights: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+def _room_for_all(weights: Sequence[Tensor], device: torch.device) -> tuple[Tensor, list[Tensor]]:
     """One tensor, and a view of it for each weight; each begins at a multiple of 64 bytes."""
     ends = [0]
     for weight in weights:
         ends.append(ends[-1] + -(-weight.numel() // 16) * 16)
-    flat = torch.zeros(ends[-1], device=weights[0].device)
+    flat = torch.zeros(ends[-1], device=device)
     starts = zip(weights, ends[:-1], strict=True)
     return flat, [flat[start : start + weight.numel()].view_as(weight) for weight, start in starts]
 

@@ -1,7 +1,8 @@
 """A bf16 copy of a model, to compute with; the float32 weights stay where they are, for the optimiser and for others.
 
-Three of its parts are exchanged for faster ones with the same parameters: the embedding (its gradient is gathered
-in float32 without sorting), fc's LSTM (`recurrent`), and the output layer, whose rows are filled up (`head.Output`).
+Some of its parts are exchanged for faster ones with the same parameters: the embedding (its gradient is gathered in
+float32 without sorting), fc's LSTM (`recurrent`), attention (`attend`), and the output layer, whose rows are filled up
+(`head.Output`).
 """
 
 import copy
@@ -14,7 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from caplore.models import Model
+from caplore.models.attention import Additive, Dot, MaxoutCell
 from caplore.models.entry import Entry
+from caplore.training.fast.attend import FusedAdditive, FusedDot, FusedMaxoutCell
 from caplore.training.fast.head import NO_WORD, Output
 from caplore.training.fast.recurrent import Recurrence
 
@@ -30,10 +33,13 @@ class HalfCopy:
         for name, part in list(self.model.named_modules()):
             if isinstance(part, Entry):
                 self.model.set_submodule(name, Narrowed(copy.deepcopy(entries[name]), dtype))
-            elif isinstance(part, nn.LSTM):
-                self.model.set_submodule(name, Lstm(part))
+            else:
+                faster = _faster(part)
+                if faster is not None:
+                    self.model.set_submodule(name, faster)
         self.output = _fill_up(self.model.out)
-        self.lookup = self.model.embedding = Lookup(self.model.embedding)
+        self.lookup = Lookup(self.model.embedding)
+        self.model.set_submodule("embedding", self.lookup)
         named = {name.replace(".inside.", "."): half for name, half in self.model.named_parameters()}
         self.weights: list[Tensor] = list(original.parameters())
         self.copies: list[Tensor] = [named[name] for name, _ in original.named_parameters()]
@@ -51,6 +57,20 @@ class HalfCopy:
         found = [self.lookup.slope if half is embedding else half.grad for half in self.copies]
         assert all(slope is not None for slope in found), "every parameter has its gradient before the update"
         return [slope for slope in found if slope is not None]
+
+
+def _faster(part: nn.Module) -> nn.Module | None:
+    """The same with kernels of our own, where there are some."""
+    match part:
+        case nn.LSTM():
+            return Lstm(part)
+        case Additive():
+            return FusedAdditive(part)
+        case MaxoutCell():
+            return FusedMaxoutCell()
+        case Dot():
+            return FusedDot()
+    return None
 
 
 def _fill_up(layer: nn.Linear) -> Output:
@@ -83,7 +103,7 @@ class Lstm(nn.Module):
         self.inside = inside
 
     @property
-    def all_weights(self) -> list[list[Tensor]]:
+    def all_weights(self) -> list[list[nn.Parameter]]:
         return self.inside.all_weights
 
     def forward(
@@ -122,7 +142,7 @@ class _Look(torch.autograd.Function):
         return weight[tokens]
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, slope: Tensor) -> Any:
         (tokens,) = ctx.saved_tensors
         add_rows(ctx.slope, tokens, slope)
         return None, None, None
@@ -145,6 +165,4 @@ def _add_rows(total, tokens, rows, dim, DIM: tl.constexpr):
     place = tl.arange(0, DIM)
     value = tl.load(rows + row * dim + place, mask=place < dim, other=0.0).to(tl.float32)
     if tl.max(tl.abs(value), 0) > 0:
-        tl.atomic_add(
-            total + tl.load(tokens + row) * dim + place, value, mask=place < dim, sem="relaxed"
-        )
+        tl.atomic_add(total + tl.load(tokens + row) * dim + place, value, mask=place < dim, sem="relaxed")

@@ -59,6 +59,7 @@ def roll(
         said = Said(
             torch.full((len(rows[0]), max_words), EOS, device=device),
             torch.zeros(len(rows[0]), max_words, device=device),
+            torch.zeros(max_words, len(rows[0]), device=device),
             torch.full((len(rows[0]),), BOS, device=device),
             torch.zeros(len(rows[0]), dtype=torch.int8, device=device),
         )
@@ -72,7 +73,9 @@ def roll(
     return Rollout(said, images, samples, steps)
 
 
-def _roll(half: HalfCopy, state: State, said: Said, uniform: Float[Tensor, "time two rows"], drawn: int) -> None:
+def _roll(
+    half: HalfCopy, state: State, said: Said, uniform: Float[Tensor, "time two rows"], drawn: int
+) -> None:
     for time, numbers in enumerate(uniform):
         hidden, state = half.model.advance(said.last, state)
         draw(hidden, half.output, numbers, said, time, drawn=drawn)
@@ -88,7 +91,7 @@ def _roll_lstm(
     steps = Steps.room(len(uniform), *state)
     for time, numbers in enumerate(uniform):
         forward_step(steps, time, words, said.last, weight)
-        draw(steps.hidden[time + 1], half.output, numbers, said, time, drawn=drawn)
+        draw(steps.hidden[time], half.output, numbers, said, time, drawn=drawn)
     return steps
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from caplore.metrics.bleu import SMALL, TINY
@@ -46,10 +46,17 @@ class CiderTables(NamedTuple):
     ) -> "CiderTables":
         df = metric.df
         return cls(
-            references.contiguous(), prepared.inverse_norms.contiguous(), prepared.bigrams.contiguous(),
-            prepared.share.contiguous(), df.table_keys, df.table_counts, _MIX + 2 * df.seed, math.log(max(1, df.images)),
-            metric.sigma, df.count_eos,
-        )  # fmt: skip
+            references.contiguous(),
+            prepared.inverse_norms.contiguous(),
+            prepared.bigrams.contiguous(),
+            prepared.share.contiguous(),
+            df.table_keys,
+            df.table_counts,
+            _MIX + 2 * df.seed,
+            math.log(max(1, df.images)),
+            metric.sigma,
+            df.count_eos,
+        )
 
 
 def cider_d(
@@ -58,14 +65,15 @@ def cider_d(
     """The score of each caption against the references of the inputs `index`."""
     images, samples, time = captions.shape
     _, refs, longest = tables.references.shape
-    score = torch.empty(images, samples, device=captions.device)
-    _cider_d[(images * samples,)](
+    score = torch.empty(images, samples, ORDERS, device=captions.device)
+    _cider_d[(images * samples, ORDERS)](
         captions.contiguous(), index, tables.references, tables.inverse_norms, tables.bigrams, tables.share,
         tables.table_keys, tables.table_counts, score, samples, time, longest, len(tables.table_keys),
         tables.mix, tables.log_images, tables.sigma, SCALE,
-        REFS=refs, EOS=tables.count_eos, TIME=triton.next_power_of_2(time), LONGEST=triton.next_power_of_2(longest), num_warps=1,
+        REFS=refs, EOS=tables.count_eos, TIME=triton.next_power_of_2(time),
+        LONGEST=triton.next_power_of_2(longest), num_warps=1,
     )  # fmt: skip
-    return score
+    return score.sum(-1)
 
 
 @triton.jit
@@ -124,27 +132,26 @@ def _cider_d(
     place, other = tl.arange(0, TIME), tl.arange(0, LONGEST)
     length = _length(caption, place, time, EOS=EOS)
     pairs = tl.maximum(length - 1, 0).to(tl.float32)
-    total = 0.0
-    for n in tl.static_range(_ORDERS):
-        df = _frequency(caption, place, length, table_keys, table_counts, slots, mix, ORDER=n + 1)
-        idf = log_images - tl.log(tl.maximum(df, 1).to(tl.float32))
-        tf = tl.sum(_same(caption, length, place, caption, length, place, ORDER=n + 1), 1)
-        weight = tl.where(tf > 0, idf * idf, 0.0)
-        norm = tl.sqrt(tl.sum(tf * weight, 0))
-        weight = weight / tl.maximum(tf, 1.0)  # an n-gram that stands tf times is met tf times
-        inverse = tl.where(norm > 0, 1 / tl.where(norm > 0, norm, 1.0), 0.0)
-        for r in range(REFS):
-            at = image * REFS + r
-            part = tl.load(share + at)
-            if part > 0:
+    for n in tl.static_range(_ORDERS):  # each order is another program
+        if tl.program_id(1) == n:
+            total = 0.0
+            df = _frequency(caption, place, length, table_keys, table_counts, slots, mix, ORDER=n + 1)
+            idf = log_images - tl.log(tl.maximum(df, 1).to(tl.float32))
+            tf = tl.sum(_same(caption, length, place, caption, length, place, ORDER=n + 1), 1)
+            weight = tl.where(tf > 0, idf * idf, 0.0)
+            norm = tl.sqrt(tl.sum(tf * weight, 0))
+            weight = weight / tl.maximum(tf, 1.0)  # an n-gram that stands tf times is met tf times
+            inverse = tl.where(norm > 0, 1 / tl.where(norm > 0, norm, 1.0), 0.0)
+            for r in range(REFS):
+                at = image * REFS + r
                 reference = references + at * longest
                 words = _length(reference, other, longest, EOS=EOS)
                 met = tl.sum(_same(caption, length, place, reference, words, other, ORDER=n + 1), 1)
                 dot = tl.sum(tl.minimum(met, tf) * met * weight, 0)
                 apart = pairs - tl.load(bigrams + at)
                 likeness = dot * inverse * tl.load(inverse_norms + at * _ORDERS + n)
-                total += part * likeness * tl.exp(-apart * apart / (2 * sigma * sigma))
-    tl.store(score + row, total * scale / _ORDERS)
+                total += tl.load(share + at) * likeness * tl.exp(-apart * apart / (2 * sigma * sigma))
+            tl.store(score + row * _ORDERS + n, total * scale / _ORDERS)
 
 
 def bleu_distance(captions: Int[Tensor, "images samples time"]) -> Float[Tensor, "images samples samples"]:

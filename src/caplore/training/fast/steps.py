@@ -6,7 +6,7 @@ Each is one function without arguments that reads `Feed` and the examples, and l
 from collections.abc import Callable, Mapping
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from caplore.decoding.captions import Captions
@@ -20,8 +20,8 @@ from caplore.training.examples import Examples, as_said, choose_references
 from caplore.training.fast.adam import FusedAdam
 from caplore.training.fast.capture import Beside, Feed, captured
 from caplore.training.fast.half import HalfCopy, add_rows
-from caplore.training.fast.head import Packed, Pushed, pack, push
-from caplore.training.fast.recurrent import Steps, backward_steps
+from caplore.training.fast.head import Packed, Slope, pack, push, push_drawn
+from caplore.training.fast.recurrent import backward_steps
 from caplore.training.fast.rollout import Rollout, roll
 from caplore.training.fast.scores import CiderTables, bleu_distance, cider_d
 from caplore.training.reward import CiderReward
@@ -102,20 +102,18 @@ class FastStep:
         stats["gradient"] = self.adam(self._slopes)
         self._sums += torch.stack([stats[name] for name in self.sums])
 
-    def _cross_entropy(
-        self, phase: Xe, features: Features, index: Int[Tensor, " images"]
-    ) -> Stats:
+    def _cross_entropy(self, phase: Xe, features: Features, index: Int[Tensor, " images"]) -> Stats:
         self.half.model.train()
         tokens = self._references(index, phase.captions)
-        own = own_tokens(tokens)
+        own = own_tokens(tokens).flatten()
         count = self.world.sum_(own.sum().float())
-        hidden = self.half.model.hidden(features, tokens)
+        hidden = self.half.model.hidden(features, tokens).flatten(0, 1)
+        weight = (1 / count).expand(len(own)).contiguous()
+        packed = pack(hidden.detach(), own, len(own))
         smoothing = phase.label_smoothing
-        packed = pack(hidden.detach().flatten(0, 1), self.half.output, own.flatten())
-        weight = (1 / count).expand(own.numel())
-        pushed = push(packed, self.half.output, tokens.flatten(), weight.contiguous(), smoothing=smoothing)
-        self._back(packed, pushed, hidden)
-        nats = (1 - smoothing) * pushed.logprob.sum() + smoothing * pushed.mean_logprob.sum()
+        slope, seen = push(packed, self.half.output, tokens.flatten(), weight, smoothing=smoothing)
+        self._back(packed, slope, hidden)
+        nats = (1 - smoothing) * seen.logprob.sum() + smoothing * seen.mean_logprob.sum()
         return {"loss": -nats / count * self.world.size}
 
     def _references(self, index: Int[Tensor, " images"], count: int) -> Int[Tensor, "rows time"]:
@@ -123,93 +121,138 @@ class FastStep:
         some = choose_references(references, there, count, noise=self.feed.noise)
         return as_said(some, self.vocab).flatten(0, 1)
 
-    def _sequence(
-        self, phase: Sequence, features: Features, index: Int[Tensor, " images"]
-    ) -> Stats:
+    def _sequence(self, phase: Sequence, features: Features, index: Int[Tensor, " images"]) -> Stats:
         objective = phase.objective
         self.half.model.eval()
-        rollout = roll(self.half, features, samples=objective.samples, max_words=self.max_words, seed=self.feed.seed)
+        rollout = roll(
+            self.half, features, samples=objective.samples, max_words=self.max_words, seed=self.feed.seed
+        )
         captions = rollout.captions
         samples = captions[:, :-1]
         own = own_tokens(samples)
         count = self.world.sum_(denominator(own, phase.reduction))
         words = count if phase.reduction == "tokens" else self.world.sum_(own.sum().float())
-        logprob = rollout.said.token_logprob[: rollout.drawn].view_as(samples)
+        drawn = Captions(samples, rollout.said.token_logprob[: rollout.drawn].view_as(samples))
         with self.beside():  # while the hidden states meet the output layer
             score = cider_d(captions, index, self.tables)
             distance = bleu_distance(samples)
-            drawn = Captions(samples, logprob)
-            advantage = advantages(objective, drawn, score[:, :-1], score[:, -1], distance, self.reward, index)
-            pushes = ((1 - phase.xe_weight) * advantage / count).repeat_interleave(self.max_words).contiguous()
-        own_rows, tokens = own.flatten(), samples.flatten()
-        reused = rollout.steps is not None and not phase.dropout and not self.shows_references
-        if reused:
-            hidden = _hidden_of(rollout)
+            advantage = advantages(
+                objective, drawn, score[:, :-1], score[:, -1], distance, self.reward, index
+            )
+            push_of = ((1 - phase.xe_weight) * advantage / count).flatten()  # of every sample
+        if rollout.steps is not None and not phase.dropout and not self.shows_references:
+            loss = self._push_steps(rollout, features, own.flatten(0, 1), push_of, objective, count)
         else:
-            self.half.model.train(phase.dropout)
-            hidden = self.half.model.hidden(features, samples.flatten(0, 1)).flatten(0, 1)
+            loss = self._push_again(phase, features, index, samples.flatten(0, 1), push_of, count)
+        with self.beside():
+            stats = _seen(
+                drawn, own, score[:, :-1], score[:, -1], advantage, distance, words / self.world.size
+            )
+        self.beside.join()
+        return stats | {"loss": loss * self.world.size}
+
+    def _push_again(
+        self,
+        phase: Sequence,
+        features: Features,
+        index: Int[Tensor, " images"],
+        samples: Int[Tensor, "rows time"],
+        push_of: Float[Tensor, " rows"],
+        count: Float[Tensor, ""],
+    ) -> Float[Tensor, ""]:
+        """Run the model over the samples, all words at once, and over references where they are mixed in."""
+        self.half.model.train(phase.dropout)
+        hidden = self.half.model.hidden(features, samples).flatten(0, 1)
+        own, tokens, weight = own_tokens(samples).flatten(), samples.flatten(), []
         if self.shows_references:
             self.half.model.train()
             said = self._references(index, REFERENCES_MIXED)
-            own_said = own_tokens(said)
-            count_said = self.world.sum_(own_said.sum().float())
+            own_said = own_tokens(said).flatten()
             hidden = torch.cat([hidden, self.half.model.hidden(features, said).flatten(0, 1)])
-            own_rows, tokens = torch.cat([own_rows, own_said.flatten()]), torch.cat([tokens, said.flatten()])
-        packed = pack(hidden.detach(), self.half.output, own_rows)
+            own, tokens = torch.cat([own, own_said]), torch.cat([tokens, said.flatten()])
+            weight = [(phase.xe_weight / self.world.sum_(own_said.sum().float())).expand(said.numel())]
+        packed = pack(hidden.detach(), own, len(own))
         self.beside.join()
-        if self.shows_references:
-            pushes = torch.cat([pushes, (phase.xe_weight / count_said).expand(said.numel())])
+        pushes = torch.cat([push_of.repeat_interleave(samples.shape[1]), *weight])
         entropy = None
-        if isinstance(objective, SllMe):  # of the samples' words, not of the references'
-            weight = (1 - phase.xe_weight) * objective.entropy_weight / count
+        if isinstance(phase.objective, SllMe):  # of the samples' words, not of the references'
             entropy = torch.zeros_like(pushes)
-            entropy[: samples.numel()] = weight
-        pushed = push(packed, self.half.output, tokens, pushes, entropy_weight=entropy)
-        with self.beside():
-            stats = _seen(drawn, own, score[:, :-1], score[:, -1], advantage, distance, words / self.world.size)
-            stats["loss"] = -(pushes * pushed.logprob).sum() * self.world.size
-            if entropy is not None:
-                stats["loss"] -= (entropy * pushed.entropy).sum() * self.world.size
-        if reused:
-            self._back_through_steps(packed, pushed, rollout, features)
-        else:
-            self._back(packed, pushed, hidden)
-        return stats
+            entropy[: samples.numel()] = (1 - phase.xe_weight) * phase.objective.entropy_weight / count
+        slope, seen = push(packed, self.half.output, tokens, pushes, entropy_weight=entropy)
+        self._back(packed, slope, hidden)
+        return _loss(pushes, seen.logprob, entropy, seen.entropy)
 
-    def _back(self, packed: Packed, pushed: Pushed, hidden: Float[Tensor, "... dim"]) -> None:
+    def _push_steps(
+        self,
+        rollout: Rollout,
+        features: Features,
+        own: Bool[Tensor, "rows time"],
+        push_of: Float[Tensor, " rows"],
+        objective: object,
+        count: Float[Tensor, ""],
+    ) -> Float[Tensor, ""]:
+        """The same for fc, whose states while it drew are those of a run over the samples. Rows are time first."""
+        said, steps, output = rollout.said, rollout.steps, self.half.output
+        assert steps is not None
+        rows, time, drawn = *said.tokens.shape, rollout.drawn
+        own_rows = torch.zeros(time, rows, dtype=torch.bool, device=own.device)
+        own_rows[:, :drawn] = own.T
+        tokens = said.tokens.T.contiguous().flatten()
+        packed = pack(steps.hidden.flatten(0, 1), own_rows.flatten(), time * drawn)
+        self.beside.join()
+        pushes = torch.zeros(time, rows, device=own.device)
+        pushes[:, :drawn] = push_of
+        pushes = pushes.flatten()
+        entropy = None
+        if isinstance(objective, SllMe):
+            entropy = (objective.entropy_weight / count).expand(len(pushes)).contiguous()
+            slope, seen = push(packed, output, tokens, pushes, entropy_weight=entropy)
+            loss = _loss(pushes, seen.logprob, entropy, seen.entropy)
+        else:
+            slope = push_drawn(packed, output, tokens, pushes, said.log_total.flatten())
+            loss = _loss(push_of, said.token_logprob[:drawn].sum(1))
+        self._back_through_steps(packed, slope, rollout, features)
+        return loss
+
+    def _back(self, packed: Packed, slope: Slope, hidden: Float[Tensor, "rows dim"]) -> None:
         """Gradients of everything, the output layer's beside those that go back in time."""
         out = self.half.model.out
         with self.beside():
-            out.weight.grad, out.bias.grad = pushed.of_output(packed, self.half.output)
-        hidden.backward(pushed.of_hidden(packed, self.half.output).view_as(hidden))
+            out.weight.grad, out.bias.grad = slope.of_output(packed, self.half.output)
+        hidden.backward(slope.of_hidden(packed, self.half.output))
         self.beside.join()
 
-    def _back_through_steps(self, packed: Packed, pushed: Pushed, rollout: Rollout, features: Features) -> None:
+    def _back_through_steps(self, packed: Packed, slope: Slope, rollout: Rollout, features: Features) -> None:
         """The same for fc, through the steps that drew the captions: nothing is computed forward again."""
-        half, model = self.half, self.half.model
-        assert isinstance(model, Fc) and rollout.steps is not None
+        half, model, drawn = self.half, self.half.model, rollout.drawn
+        assert isinstance(model, Fc)
+        assert rollout.steps is not None
         input_weight, weight, input_bias, bias = model.lstm.all_weights[0]
         with self.beside():
-            model.out.weight.grad, model.out.bias.grad = pushed.of_output(packed, half.output)
-        steps, drawn = rollout.steps, rollout.drawn
-        walked = Steps(steps.hidden[:, :drawn], steps.cell[:, :drawn], steps.gates[:, :drawn])
-        slope = pushed.of_hidden(packed, half.output).view(drawn, self.max_words, -1).transpose(0, 1)
-        found = backward_steps(walked, slope.contiguous(), weight)
+            model.out.weight.grad, model.out.bias.grad = slope.of_output(packed, half.output)
+        steps = rollout.steps.of_first(drawn)
+        of_hidden = slope.of_hidden(packed, half.output).view_as(rollout.steps.hidden)[:, :drawn]
+        found = backward_steps(steps, of_hidden, weight)
         gates = found.gates.flatten(0, 1)
-        read = shift_right(rollout.said.tokens[:drawn]).T.reshape(-1)
+        read = shift_right(rollout.said.tokens[:drawn]).T.contiguous().flatten()
         with self.beside():
             words = half.lookup.inside.weight[read]
-            input_weight.grad, weight.grad = gates.T @ words, gates.T @ walked.hidden[:-1].flatten(0, 1)
+            input_weight.grad, weight.grad = gates.T @ words, found.of_weight(steps)
             input_bias.grad = bias.grad = gates.sum(0, dtype=torch.float32).to(gates.dtype)
         add_rows(half.lookup.slope, read, gates @ input_weight)
-        begun = (found.start.float() + found.cell).view(rollout.images, rollout.samples, -1).sum(1)
-        start = begun.to(gates.dtype)
-        seen_image = model.entry(pooled_vector(features))
-        model.image.weight.grad, model.image.bias.grad = start.T @ seen_image, start.sum(0)
+        begun = (
+            (found.start + found.first_cell).view(rollout.images, rollout.samples, -1).sum(1).to(gates.dtype)
+        )
+        image = model.entry(pooled_vector(features))
+        model.image.weight.grad, model.image.bias.grad = begun.T @ image, begun.sum(0)
         self.beside.join()
 
 
-def _hidden_of(rollout: Rollout) -> Float[Tensor, "rows dim"]:
-    """The states that drew the samples' tokens, caption by caption."""
-    assert rollout.steps is not None
-    return rollout.steps.hidden[1:, : rollout.drawn].transpose(0, 1).flatten(0, 1)
+def _loss(
+    pushes: Float[Tensor, " rows"],
+    logprob: Float[Tensor, " rows"],
+    entropy_weight: Float[Tensor, " rows"] | None = None,
+    entropy: Float[Tensor, " rows"] | None = None,
+) -> Float[Tensor, ""]:
+    loss = -(pushes * logprob).sum()
+    return loss if entropy_weight is None or entropy is None else loss - (entropy_weight * entropy).sum()

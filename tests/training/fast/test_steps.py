@@ -1,0 +1,167 @@
+"""The captured steps against the plain ones, given the same draws; and what does without them."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+# Kernels cannot be imported where there is no Triton.
+pytest.importorskip("triton", reason="the kernels need Triton: it comes with CUDA builds of torch")
+
+from caplore.decoding.beam import beam
+from caplore.decoding.captions import Captions
+from caplore.models.protocol import Features
+from caplore.training import fast
+from caplore.training import step as plain
+from caplore.training.config import MaxAtK, Sequence, Sll, SllMe, SllSle, Xe
+from caplore.training.distributed import World
+from caplore.training.examples import Examples, as_said, choose_references
+from caplore.training.fast import steps
+from caplore.training.fast.decoding import Decoder
+from caplore.training.reward import CiderReward
+
+VOCAB, TIME, REFS = 40, 6, 4  # as in conftest.py
+PHASES = {
+    "xe": Xe(label_smoothing=0.1),
+    "sle": Sequence(objective=SllSle()),
+    "sle-unbiased-dropout": Sequence(objective=SllSle(estimator="unbiased"), dropout=True),
+    "sll-me": Sequence(objective=SllMe(entropy_weight=0.1)),
+    "sll-me-rest-mixed": Sequence(
+        objective=SllMe(entropy_weight=0.1, baseline="rest"), xe_weight=0.3, reduction="captions"
+    ),
+}
+INDEX = torch.tensor([3, 0, 7, 11])
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    """How far two tensors are apart, as a share of the second."""
+    a, b = a.detach().double(), b.detach().double()
+    return float((a - b).norm() / b.norm())
+
+
+def plain_step(
+    model: torch.nn.Module,
+    phase: Xe | Sequence,
+    data: Examples,
+    reward: CiderReward,
+    noise: torch.Tensor,
+    drawn: tuple,
+) -> tuple[plain.Stats, list[torch.Tensor]]:
+    """What the plain step sees, and its gradients; the optimiser does not move."""
+    update = plain.Update(model, torch.optim.Adam(model.parameters(), lr=0.0), 0.0, World())
+    index = INDEX.to(data.references.device)
+    features = data.features_of(index)
+
+    def said(count: int) -> torch.Tensor:
+        chosen = choose_references(
+            data.references[index], data.there[index], count, noise=noise.to(index.device)
+        )
+        return as_said(chosen, VOCAB)
+
+    if isinstance(phase, Xe):
+        stats = plain.xe_step(model, features, said(5), label_smoothing=phase.label_smoothing, update=update)
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plain, "sample", lambda *a, **k: drawn)
+            mixed = said(5) if phase.xe_weight else None
+            stats = plain.sequence_step(
+                model, features, index, reward, phase, max_words=TIME, update=update, references=mixed
+            )
+    return stats, [p.grad for p in model.parameters()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fc", "att2in", "updown", "transformer"])
+@pytest.mark.parametrize("phase", PHASES.values(), ids=PHASES)
+def test_a_step_is_the_plain_step(
+    place: Any, examples: Examples, reward: CiderReward, make_model, name, phase, monkeypatch
+) -> None:
+    rolled: dict[str, steps.Rollout] = {}
+
+    def spy(*args, **kwargs) -> steps.Rollout:
+        rolled["out"] = real(*args, **kwargs)
+        return rolled["out"]
+
+    real = steps.roll
+    monkeypatch.setattr(steps, "roll", spy)
+    model = make_model(name)
+    twin = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    step = steps.FastStep(
+        model, optimizer, phase, examples, reward,
+        images=len(INDEX), vocab=VOCAB, max_words=TIME, clip=5.0, world=World(), dtype=place.dtype,
+    )  # fmt: skip
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+    noise = torch.rand(len(INDEX), REFS)
+    step.restart({})
+    step(INDEX, 0.01, seed=5, noise=noise)
+    drawn = ()
+    if isinstance(phase, Sequence):
+        out = rolled["out"]
+        logprob = out.said.token_logprob
+        samples = Captions(out.captions[:, :-1], logprob[: out.drawn].view(out.images, out.samples, TIME))
+        drawn = samples, Captions(out.captions[:, -1:], logprob[out.drawn :, None])
+    stats, slopes = plain_step(twin, phase, examples, reward, noise, drawn)
+    rough = 0.02 if place.dtype == torch.bfloat16 else 1e-4
+    for key, value in stats.items():
+        assert float(step.sums[key]) == pytest.approx(float(value), rel=rough, abs=rough), key
+    found = step.half.slopes
+    together = relative(
+        torch.cat([s.flatten().float() for s in found]), torch.cat([s.flatten() for s in slopes])
+    )
+    assert together < (0.05 if place.dtype == torch.bfloat16 else 1e-4)
+    moved = [(a - b).abs().max() for a, b in zip(model.parameters(), twin.parameters(), strict=True)]
+    assert min(moved) > 1e-4  # Adam's first step is the rate wherever there is a gradient
+    for weight, half in zip(step.half.weights, step.half.copies, strict=True):
+        assert (weight - half.float()).abs().max() <= 2**-7 * weight.abs().max()
+
+
+@pytest.mark.gpu
+def test_replays_draw_anew_and_the_same_seed_draws_the_same(
+    place: Any, examples: Examples, reward: CiderReward, make_model: Any
+) -> None:
+    model = make_model("fc")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+    step = steps.FastStep(
+        model, optimizer, Sequence(objective=SllSle()), examples, reward,
+        images=4, vocab=VOCAB, max_words=TIME, clip=5.0, world=World(),
+    )  # fmt: skip
+    seen = []
+    for seed in (1, 2, 1):
+        step.restart({})
+        step(INDEX, 0.0, seed=seed)
+        seen.append(float(step.sums["entropy"]))
+    assert seen[0] == seen[2] != seen[1]
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("name", ["fc", "updown"])
+def test_beam_search_finds_the_same_captions(place: Any, make_model: Any, name: str, n: int) -> None:
+    model = make_model(name, vocab=150).eval()
+    features = Features(torch.randn(3, 10, device=place.device), torch.randn(3, 3, 8, device=place.device))
+    decoder = Decoder(model, place.dtype)
+    reference = model if place.dtype == torch.float32 else decoder.half.model  # bf16 finds what bf16 finds
+    expected = beam(reference, features, width=3, n=n, max_words=TIME)
+    found = beam(decoder, features, width=3, n=n, max_words=TIME)
+    same = (found.tokens == expected.tokens).all(-1)
+    assert same.float().mean() >= (1.0 if place.dtype == torch.float32 else 0.6)
+    torch.testing.assert_close(found.logprob[same], expected.logprob[same], rtol=0.01, atol=1e-4)
+
+
+def test_what_the_captured_step_cannot_do_is_said(
+    examples: Examples, reward: CiderReward, make_model: Any, monkeypatch
+) -> None:
+    model = make_model("fc")
+    assert "no GPU" in (fast.obstacle(model, Xe(), examples, reward, max_words=20) or "no GPU")
+    monkeypatch.setattr(fast, "_of_machine", lambda train: None)
+
+    def why(phase: Xe | Sequence = Xe(), model: torch.nn.Module = model, max_words: int = 20) -> str | None:  # noqa: B008
+        return fast.obstacle(model, phase, examples, reward, max_words=max_words)
+
+    assert why() is None
+    assert why(Sequence(objective=Sll())) is None
+    assert "max_at_k" in why(Sequence(objective=MaxAtK()))
+    assert "longer than 64" in why(max_words=65)
+    assert "width, 33," in why(model=make_model("fc", hidden=33, embed=32))
+    assert "32,768" in why(model=make_model("fc", vocab=40_000))
