@@ -12,6 +12,7 @@ and the digest of its encoder, so that encoding goes on after a kill where the l
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -66,27 +68,88 @@ class FeatureStore:
 
     def load(self, ids: Sequence[str]) -> dict[str, Float[Tensor, "inputs ..."]]:
         """The features of these inputs, in this order, as fp16: {"pooled": ..., "regions": ...}."""
-        rows = torch.tensor(self.rows(ids), dtype=torch.long)
         found = {k: torch.empty(len(ids), *shape, dtype=torch.float16) for k, shape in self.shapes.items()}
-        start = 0
-        for (_, count), shard in zip(self.shards, self._tensors, strict=True):
-            here = ((rows >= start) & (rows < start + count)).nonzero().squeeze(1)
-            if len(here):
-                for kind, out in found.items():
-                    out[here] = _values(shard, kind, rows[here] - start)
-            start += count
+        for shard, here, rows in self._by_shard(np.array(self.rows(ids), dtype=np.int64)):
+            for kind, out in found.items():
+                out[torch.from_numpy(here)] = _values(shard, kind, torch.from_numpy(rows))
         return found
+
+    def reader(self, ids: Sequence[str]) -> "Reader":
+        """For reading some of these inputs at a time, again and again."""
+        return Reader(self, np.array(self.rows(ids), dtype=np.int64))
+
+    def bytes_of(self, inputs: int) -> int:
+        """What so many inputs take when they are loaded."""
+        return inputs * sum(2 * math.prod(shape) for shape in self.shapes.values())
+
+    def _by_shard(
+        self, rows: Int[np.ndarray, " inputs"]
+    ) -> Iterator[tuple[dict[str, Tensor], Int[np.ndarray, " some"], Int[np.ndarray, " some"]]]:
+        """Each shard that holds some of these rows of the store: the tensors, which of the rows, where in the shard."""
+        starts = np.cumsum([0, *(count for _, count in self.shards)])
+        shard = np.searchsorted(starts, rows, side="right") - 1
+        order = np.argsort(shard, kind="stable")
+        for here in np.split(order, np.flatnonzero(np.diff(shard[order])) + 1):
+            if len(here):
+                number = shard[here[0]]
+                yield self._tensors[number], here, rows[here] - starts[number]
 
     @property
     def bad(self) -> Path:
         return self.path / "bad.jsonl"
 
 
-def _values(shard: Mapping[str, Tensor], kind: str, rows: Tensor) -> Tensor:
-    values, scale = shard[kind][rows], shard.get(f"{kind}.scale")
+@dataclass(frozen=True)
+class Reader:
+    """Reads inputs by their place in a list, as they are stored, into room that is there.
+
+    Made for threads: nothing but copies of memory, with numpy, which starts no threads of its own for them.
+    """
+
+    store: FeatureStore
+    rows: Int[np.ndarray, " inputs"]
+
+    @cached_property
+    def parts(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+        """The tensors of a batch and what a row of each is; int8 and its scale where all shards have that."""
+        found: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+        for kind, shape in self.store.shapes.items():
+            small = all(f"{kind}.scale" in shard for shard in self.store._tensors)
+            found[kind] = (torch.int8 if small else torch.float16, shape)
+            if small:
+                found[f"{kind}.scale"] = (torch.float32, ())
+        return found
+
+    def room(self, inputs: int, device: torch.device, *, pinned: bool = False) -> dict[str, Tensor]:
+        return {
+            name: torch.zeros(inputs, *shape, dtype=dtype, device=device, pin_memory=pinned)
+            for name, (dtype, shape) in self.parts.items()
+        }
+
+    def read(self, index: Int[np.ndarray, " some"], room: Mapping[str, Tensor]) -> None:
+        """Fill the first rows of `room` with the inputs at these places."""
+        for shard, here, rows in self.store._by_shard(self.rows[index]):
+            for name, out in room.items():
+                if out.dtype == torch.float16 and f"{name}.scale" in shard:  # of a store that is partly int8
+                    out[torch.from_numpy(here)] = _values(shard, name, torch.from_numpy(rows))
+                else:
+                    out.numpy()[here] = shard[name].numpy()[rows]
+
+    @staticmethod
+    def values(room: Mapping[str, Tensor]) -> dict[str, Float[Tensor, "inputs ..."]]:
+        """What was read, as fp16, wherever it is by now."""
+        return {kind: _unpacked(room[kind], room.get(f"{kind}.scale")) for kind in KINDS if kind in room}
+
+
+def _values(shard: Mapping[str, Tensor], kind: str, rows: Int[Tensor, " some"]) -> Float[Tensor, "some ..."]:
+    scale = shard.get(f"{kind}.scale")
+    return _unpacked(shard[kind][rows], None if scale is None else scale[rows])
+
+
+def _unpacked(values: Tensor, scale: Float[Tensor, " rows"] | None) -> Float[Tensor, "rows ..."]:
     if scale is None:
         return values.to(torch.float16)
-    return (values.float() * scale[rows].view(-1, *[1] * (values.ndim - 1))).to(torch.float16)
+    return (values.float() * scale.view(-1, *[1] * (values.ndim - 1))).to(torch.float16)
 
 
 def _mapped(path: Path, rows: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
