@@ -9,10 +9,11 @@ Both leave every other sample's draw untouched, so the estimators are unbiased u
 """
 
 from collections.abc import Callable
+from functools import cache
 from math import comb
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from caplore.objectives.sll import sll_advantage
@@ -33,14 +34,18 @@ def marginal_advantage(
     if samples < 2:
         raise ValueError(f"a marginal reward needs at least 2 samples per image, got {samples}")
     whole = value(similarity)
-    keep = torch.tensor(
-        [[k for k in range(samples) if k != j] for j in range(samples)], device=similarity.device
-    )  # [samples, samples - 1]
+    keep = _others(samples, similarity.device)
     without = similarity[:, keep]  # images samples samples-1 other
     if square:
         columns = keep[None, :, None, :].expand(images, samples, samples - 1, samples - 1)
         without = without.gather(-1, columns)
     return whole[:, None] - value(without.flatten(0, 1)).view(images, samples)
+
+
+@cache
+def _others(samples: int, device: torch.device) -> Int[Tensor, "samples rest"]:
+    """For each sample, the places of the others. Kept: a CUDA graph may not bring constants from the host."""
+    return torch.tensor([[k for k in range(samples) if k != j] for j in range(samples)], device=device)
 
 
 def reference_recall(similarity: Float[Tensor, "sets size refs"]) -> Float[Tensor, " sets"]:
@@ -76,10 +81,15 @@ def max_at_k_advantage(score: Float[Tensor, "images samples"], *, k: int) -> Flo
         return sll_advantage(score)
     ordered, rank = score.sort(dim=1)
     # Sample i (from the worst) gains over m < i when m is the best of the other k-1: C(m, k-2) subsets below m.
-    weights = torch.tensor(
-        [comb(m, k - 2) / comb(samples - 1, k - 1) for m in range(samples)],
-        dtype=score.dtype,
-        device=score.device,
-    )
+    weights = _subset_shares(samples, k, score.dtype, score.device)
     gain = (ordered[:, :, None] - ordered[:, None, :]).clamp_min(0.0)  # [images, i, m], zero unless m < i
     return k * torch.zeros_like(score).scatter(1, rank, (gain * weights).sum(-1))
+
+
+@cache
+def _subset_shares(
+    samples: int, k: int, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, " samples"]:
+    """C(m, k-2) / C(s-1, k-1) for each rank m; kept, as `_others` is."""
+    shares = [comb(m, k - 2) / comb(samples - 1, k - 1) for m in range(samples)]
+    return torch.tensor(shares, dtype=dtype, device=device)

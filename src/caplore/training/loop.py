@@ -24,6 +24,7 @@ from torch import Tensor
 from caplore import models
 from caplore.data.dataset import Dataset, open_dataset
 from caplore.decoding.beam import beam
+from caplore.decoding.captions import Captions
 from caplore.decoding.sampling import Uniforms
 from caplore.errors import InputError, TrainingStopped
 from caplore.features.store import FeatureStore
@@ -31,6 +32,7 @@ from caplore.metrics.cider import CiderD
 from caplore.metrics.ngrams import DocumentFrequencies
 from caplore.models import Model
 from caplore.models.entry import fit_entries
+from caplore.models.protocol import Features
 from caplore.text.vocabulary import Vocabulary
 from caplore.training import checkpoint as checkpoints
 from caplore.training import distributed, examples
@@ -79,7 +81,7 @@ class Material:
     val: Examples
     vocabulary: Vocabulary
     reward: CiderReward
-    validation: Callable[[Model], float]
+    validation: Callable[[Callable[[Features], Captions]], float]
 
 
 def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
@@ -189,13 +191,11 @@ def gather(
         val_set,
         vocabulary,
         CiderReward(train_set, vocab=len(words)),
-        _validation(val_set, len(words), world, width=recipe.selection_beam, max_words=recipe.max_words),
+        _validation(val_set, len(words), world),
     )
 
 
-def _validation(
-    val: Examples, vocab: int, world: World, *, width: int, max_words: int
-) -> Callable[[Model], float]:
+def _validation(val: Examples, vocab: int, world: World) -> Callable[[Callable[[Features], Captions]], float]:
     """CIDEr-D of the validation split as coco-caption would say (df from these references, no end counted).
 
     Every process decodes its share of the split.
@@ -204,12 +204,11 @@ def _validation(
     metric = CiderD(df)
     references = metric.prepare(val.references, val.there)
 
-    def cider(model: Model) -> float:
-        model.eval()
+    def cider(decode: Callable[[Features], Captions]) -> float:
         total = torch.zeros((), dtype=torch.float64, device=world.device)
         mine = torch.arange(len(val), device=world.device)[world.rank :: world.size]
         for index in mine.split(500):
-            found = beam(model, val.features_of(index), width=width, max_words=max_words)
+            found = decode(val.features_of(index))
             total += metric.score(found.tokens, select(references, index)).sum()
         return float(world.sum_(total)) / len(val)
 
@@ -505,7 +504,7 @@ class Session:
         """Validation CIDEr-D; the best model of the phase so far is kept."""
         place = self.place
         self._window()
-        score = self.material.validation(self.model)
+        score = self.material.validation(self._decode)
         better = score > place.best
         place.best = max(place.best, score)
         if self.world.is_first:
@@ -528,6 +527,14 @@ class Session:
             )
             place.log_lines = self.run.log_length()
         self.progress.validated(place.epoch, score, better)
+
+    def _decode(self, features: Features) -> Captions:
+        """The captions that validation scores."""
+        knobs = {"width": self.recipe.selection_beam, "max_words": self.recipe.max_words}
+        if self.fast is not None:
+            return self.fast.decoder.beam(features, **knobs)
+        self.model.eval()
+        return beam(self.model, features, **knobs)
 
     def _save(self) -> None:
         place = self.place

@@ -1,6 +1,7 @@
-"""Decoders in bf16 with the fused output layer, as CUDA graphs: no gaps between a thousand small kernels."""
+"""Beam search in bf16 with the fused output layer, as CUDA graphs: no gaps between a thousand small kernels."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import triton
@@ -8,9 +9,8 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from caplore.decoding.beam import Nodes
+from caplore.decoding.beam import Nodes, beam
 from caplore.decoding.captions import Captions
-from caplore.models import Model
 from caplore.models.protocol import Features, State
 from caplore.training.fast.capture import captured
 from caplore.training.fast.half import HalfCopy
@@ -22,9 +22,20 @@ FAR = tl.constexpr(2**30)  # beyond any place
 class Decoder:
     """A model to decode with: `caplore.decoding` takes it like the model itself."""
 
-    def __init__(self, model: Model, dtype: torch.dtype = torch.bfloat16) -> None:
-        self.half = HalfCopy(model, dtype)
+    def __init__(self, half: HalfCopy) -> None:
+        self.half = half
+        self._graphs: dict[tuple[int, ...], CapturedDecoding] = {}
+
+    def beam(self, features: Features, *, width: int, max_words: int) -> Captions:
+        """`decoding.beam`'s best captions, as one graph for each batch size; the next call overwrites them."""
         self.half.model.eval()
+        if not self.half.output.weight.is_cuda:
+            return beam(self, features, width=width, max_words=max_words)
+        key = (features.rows, width, max_words)
+        if key not in self._graphs:
+            search = partial(beam, self, width=width, max_words=max_words)
+            self._graphs[key] = CapturedDecoding(search, features)
+        return self._graphs[key](features)
 
     def begin(self, features: Features) -> State:
         return self.half.model.begin(features)

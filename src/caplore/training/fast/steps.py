@@ -19,6 +19,7 @@ from caplore.training.distributed import World
 from caplore.training.examples import Examples, as_said, choose_references
 from caplore.training.fast.adam import FusedAdam
 from caplore.training.fast.capture import Beside, Feed, captured
+from caplore.training.fast.decoding import Decoder
 from caplore.training.fast.half import HalfCopy, add_rows
 from caplore.training.fast.head import Packed, Slope, pack, push, push_drawn
 from caplore.training.fast.recurrent import backward_steps
@@ -55,6 +56,7 @@ class FastStep:
         self.vocab, self.max_words, self.world = vocab, max_words, world
         self.tables = CiderTables.of(reward.metric, train.references, reward.references)
         self.half = HalfCopy(model, dtype)
+        self.decoder = Decoder(self.half)
         self.adam = FusedAdam(optimizer, self.half.weights, self.half.copies, clip=clip, world=world)
         self.shows_references = isinstance(phase, Xe) or phase.xe_weight > 0
         self.feed = Feed(images, train.there.shape[1] if self.shows_references else 0, device)
