@@ -166,6 +166,11 @@ def test_impossible_plans() -> None:
         make_scenes(Path("nowhere"), SMALL, workers=0)
 
 
+def _heed_interrupts() -> None:
+    """Shells start what runs in the background with SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize("wait_for", [".world.*/media", ".world.*/media/*"])
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path, wait_for: str) -> None:
     command = [
@@ -180,7 +185,11 @@ def test_an_interruption_leaves_nothing_behind(tmp_path: Path, wait_for: str) ->
         "100000",
     ]
     process = subprocess.Popen(
-        [*command, "--workers", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, "--workers", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_heed_interrupts,
     )
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob(wait_for)) and time.monotonic() < deadline:
