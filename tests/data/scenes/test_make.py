@@ -167,8 +167,9 @@ def test_impossible_plans() -> None:
 
 
 def _heed_interrupts() -> None:
-    """Shells start what runs in the background with SIGINT ignored, and children inherit that."""
+    """Shells start what runs in the background with SIGINT ignored, others block it, and children inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @pytest.mark.parametrize("wait_for", [".world.*/media", ".world.*/media/*"])
@@ -195,7 +196,11 @@ def test_an_interruption_leaves_nothing_behind(tmp_path: Path, wait_for: str) ->
     while not list(tmp_path.glob(wait_for)) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
-    _, said = process.communicate(timeout=60)
+    try:
+        _, said = process.communicate(timeout=120)
+    finally:
+        if group_lives(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130
     assert "interrupted" in said
     assert "Traceback" not in said

@@ -226,12 +226,23 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _interrupts_kept_back() -> Iterator[None]:
-    """An interruption meanwhile comes afterwards; processes begun meanwhile get none."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """An interruption meanwhile comes afterwards; processes begun meanwhile get none.
+
+    They inherit the mask. The mask is this thread's alone: another one may take the signal, and Python would then
+    interrupt the main thread all the same, in the middle of starting a process. So the handler waits, too.
+    """
+    came: list[int] = []
+    main = threading.current_thread() is threading.main_thread()  # no other sets handlers, or is interrupted
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if main else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if main:
+            signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _draw_chunk(folder: Path, plan: Plan, chunk: list[tuple[str, int]]) -> list[tuple[Input, dict[str, Any]]]:
