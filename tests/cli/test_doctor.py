@@ -47,6 +47,7 @@ def test_every_outcome_is_a_finding() -> None:
     assert found[2].detail == "RuntimeError: first line"
     lines = page(found)
     assert max(map(len, lines)) <= 80
+    assert max(map(len, page(found, 50))) <= 50
     assert [line for line in lines if line and not line.startswith(" ")][1:] == [
         "works (each was tried)",
         "missing (add what you want to use)",

@@ -39,6 +39,34 @@ def test_the_table(texts: list[str], capsys: pytest.CaptureFixture[str]) -> None
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_a_narrow_terminal(
+    texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    assert main([*texts, "--bootstrap", "20", "--json", f"{tmp_path}/o.json"]) == 0
+    out = capsys.readouterr().out
+    assert "    95 % interval " in out, "below the score, as there is no room beside it"
+    assert max(map(len, out.replace(str(tmp_path), "x").splitlines())) <= 50
+    assert main(["compare", *[f"{tmp_path}/o.json"] * 2, "--draws", "10", "--swaps", "10"]) == 0
+    out = capsys.readouterr().out
+    assert "    +0.0000 .. +0.0000, p 1.0000" in out
+    assert max(map(len, out.replace(str(tmp_path), "x").splitlines())) <= 50
+
+
+def test_the_table_is_there_when_the_file_cannot_be_written(
+    texts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").mkdir()
+    assert main([*texts, "--metrics", "rouge_l", "--json", f"{tmp_path}/o.json"]) == 0
+    for path in (tmp_path / "c.txt" / "o.json", tmp_path / "a"):  # below a file; a folder
+        assert main([*texts, "--metrics", "rouge_l", "--json", str(path)]) == 2
+        out, err = capsys.readouterr()
+        assert "rouge_l" in out
+        assert f"{path} cannot be written" in err
+        assert main(["compare", *[f"{tmp_path}/o.json"] * 2, "--json", str(path)]) == 2
+        assert f"{path} cannot be written" in capsys.readouterr().err
+
+
 def test_sets_of_captions(tmp_path: Path, texts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c1.txt").write_text("a mat\ndogs run in a field\na red bus\n")
     assert main([*texts[:2], f"{tmp_path}/c1.txt", *texts[2:]]) == 0

@@ -8,11 +8,13 @@ from typing import Annotated
 import tyro
 
 from caplore.cli.parsing import parse
+from caplore.cli.terminal import WIDEST, page_width
 from caplore.errors import ConfigError
 from caplore.evaluation.comparison import Comparison, Difference, compare
+from caplore.evaluation.statistics_io import naming_unwritable
 from caplore.files import write_json
 
-WIDTH = 80
+INTERVAL = 29
 ABOUT = """Compare two results of `caplore score --json` or of `caplore evaluate`, from the numbers
 kept beside them, without scoring again.
 
@@ -47,35 +49,42 @@ def main(argv: list[str]) -> int:
     comparison = compare(
         options.first, options.second, draws=options.draws, swaps=options.swaps, seed=options.seed
     )
+    print("\n".join(page(comparison, page_width())), flush=True)
     if options.json is not None:
-        write_json(options.json, comparison.to_json())
-    print("\n".join(page(comparison)))
+        with naming_unwritable(options.json):
+            write_json(options.json, comparison.to_json())
     return 0
 
 
-def page(comparison: Comparison) -> list[str]:
-    """One row a score, 80 columns; what is surely different is marked."""
+def page(comparison: Comparison, columns: int = WIDEST) -> list[str]:
+    """One row a score; what is surely different is marked."""
     lines = [f"A  {comparison.first}", f"B  {comparison.second}", f"{comparison.inputs:,} inputs"]
     for note in comparison.notes:
-        lines += textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  ")
+        lines += textwrap.wrap(f"note: {note}", columns, subsequent_indent="  ")
     width = max(len(d.name) for d in comparison.differences)
-    lines += ["", f"{'':{width}}{'A':>8}{'B':>8}{'A - B':>9}  {'95 % interval':17}       p"]
+    head = f"{'':{width}}{'A':>8}{'B':>8}{'A - B':>9}"
+    beside = len(head) + INTERVAL <= columns
+    lines += ["", head + f"  {'95 % interval':17}       p" if beside else head]
     for difference in comparison.differences:
-        lines += _row(difference, width)
-    return [*lines, "", "*  p < 0.05. With many scores, some fall below that by chance."]
+        lines += _row(difference, width, columns, beside=beside)
+    end = "*  p < 0.05. With many scores, some fall below that by chance."
+    return [*lines, "", *textwrap.wrap(end, columns, subsequent_indent="   ")]
 
 
-def _row(d: Difference, width: int) -> list[str]:
+def _row(d: Difference, width: int, columns: int, *, beside: bool) -> list[str]:
+    """A score of both, with the interval and p beside it or, where the page is narrow, below."""
     row = f"{d.name:<{width}}{_number(d.first):>8}{_number(d.second):>8}{_number(d.difference, '+'):>9}"
+    lines = [row]
     if d.interval is not None and d.p is not None:
         low, high = (_number(end, "+") for end in d.interval)
-        row += f"  {low:>8} {high:>8}  {d.p:6.4f}{' *' if d.p < 0.05 else ''}"
-    note = (
-        []
-        if d.note is None
-        else textwrap.wrap(d.note, WIDTH, initial_indent="    ", subsequent_indent="    ")
-    )
-    return [row.rstrip(), *note]
+        sure = " *" if d.p < 0.05 else ""
+        if beside:
+            lines = [f"{row}  {low:>8} {high:>8}  {d.p:6.4f}{sure}"]
+        else:
+            lines.append(f"    {low} .. {high}, p {d.p:.4f}{sure}")
+    if d.note is not None:
+        lines += textwrap.wrap(d.note, columns, initial_indent="    ", subsequent_indent="    ")
+    return [line.rstrip() for line in lines]
 
 
 def _number(value: float | None, sign: str = "") -> str:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from caplore.cli.parsing import parse
+from caplore.cli.terminal import WIDEST, page_width
 from caplore.errors import CaploreError, MissingError
 
-WIDTH = 80
 NAME = 14
 ABOUT = """Try everything caplore can use, and say what to type for what is missing.
 
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     options = parse(Options, argv, prog="caplore doctor", description=ABOUT)
     tried = checks(slow=options.slow)
     findings = [examine(check) for check in tried]
-    print("\n".join(page(findings)))
+    print("\n".join(page(findings, page_width())))
     needed = {check.name for check in tried if check.needed}
     return 2 if any(f.state != "works" and f.name in needed for f in findings) else 0
 
@@ -70,10 +70,10 @@ def examine(check: Check) -> Finding:
         return Finding(check.name, "broken", f"{type(error).__name__}: {first}")
 
 
-def page(findings: Iterable[Finding]) -> list[str]:
-    """The findings by state, at most 80 columns wide."""
+def page(findings: Iterable[Finding], width: int = WIDEST) -> list[str]:
+    """The findings by state."""
     found = list(findings)
-    lines = [_machine()]
+    lines = textwrap.wrap(_machine(), width, subsequent_indent="  ")
     for state, title in (
         ("works", "works (each was tried)"),
         ("missing", "missing (add what you want to use)"),
@@ -83,15 +83,15 @@ def page(findings: Iterable[Finding]) -> list[str]:
         if rows:
             lines += ["", title]
         for row in rows:
-            lines += _wrapped(f"  {row.name:<{NAME}}", row.detail)
+            lines += _wrapped(f"  {row.name:<{NAME}}", row.detail, width)
             if row.fix is not None:
-                lines += _wrapped(" " * (NAME + 2) + "fix: ", row.fix)
+                lines += _wrapped(" " * (NAME + 2) + "fix: ", row.fix, width)
     return lines
 
 
-def _wrapped(start: str, text: str) -> list[str]:
+def _wrapped(start: str, text: str, width: int) -> list[str]:
     return textwrap.wrap(
-        text, WIDTH, initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False
+        text, width, initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False
     ) or [start]
 
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from caplore.cli.parsing import parse
+from caplore.cli.terminal import WIDEST, page_width
 from caplore.errors import ConfigError
 from caplore.evaluation.scoring import METRICS, Progress, Result, SpiceSettings, score
 
 if TYPE_CHECKING:
     from caplore.metrics.signature import Score
 
-WIDTH = 80
 NAME = 20
+INTERVAL = 22
 ABOUT = f"""Score captions against references: BLEU, ROUGE-L, CIDEr-D, METEOR, SPICE and, for
 several captions per input, diversity and coverage. Nothing of it needs Java but SPICE.
 
@@ -98,44 +99,49 @@ def main(argv: list[str]) -> int:
             ),
             progress=progress,
         )
-    if options.json is not None:
+    print("\n".join(page(result, page_width())), flush=True)
+    if options.json is not None:  # last: a disk that is full does not take the table with it
         result.save(options.json)
-    print("\n".join(page(result)))
     return 0
 
 
-def page(result: Result) -> list[str]:
-    """The scores as a table of 80 columns: sources, oddities, a row a score, the signatures."""
+def page(result: Result, width: int = WIDEST) -> list[str]:
+    """The scores as a table: sources, oddities, a row a score, the signatures."""
     lines = []
     for role, side in result.made_of.items():
         head = f"{role}: {side['captions']:,} captions of {side['inputs']:,} inputs, "
-        lines += textwrap.wrap(head + side["source"], WIDTH, subsequent_indent="  ")
+        lines += textwrap.wrap(head + side["source"], width, subsequent_indent="  ")
     for note in result.notes:
-        lines += textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  ")
+        lines += textwrap.wrap(f"note: {note}", width, subsequent_indent="  ")
     head = f"{'':{NAME}}{'value':>10}{'x 100':>9}"
-    lines += ["", head + ("     95 % interval" if result.intervals else "")]
+    beside = len(head) + INTERVAL <= width
+    lines += ["", head + ("     95 % interval" if result.intervals and beside else "")]
     for name, found in result.scores.corpus.items():
-        lines += _row(name, found, result.intervals.get(name))
-    return [*lines, "", *_signatures(result)]
+        lines += _row(name, found, result.intervals.get(name), width, beside=beside)
+    return [*lines, "", *_signatures(result, width)]
 
 
-def _row(name: str, found: "Score", interval: list[float] | None) -> list[str]:
+def _row(name: str, found: "Score", interval: list[float] | None, width: int, *, beside: bool) -> list[str]:
+    """A score, with its interval beside it or, where the page is narrow, below."""
     if found.value is None:
-        return _note(f"{name:<{NAME}}  not computed: {found.note}", "")
+        return _note(f"{name:<{NAME}}  not computed: {found.note}", width, "")
     times = "" if name in UNSCALED else f"{100 * found.value:.1f}"
-    between = "" if interval is None else f"   {interval[0]:.4f} .. {interval[1]:.4f}"
-    lines = [f"{name:<{NAME}}{found.value:>10.4f}{times:>9}{between}"]
+    row = f"{name:<{NAME}}{found.value:>10.4f}{times:>9}"
+    between = "" if interval is None else f"{interval[0]:.4f} .. {interval[1]:.4f}"
+    lines = [f"{row}   {between}".rstrip() if beside else row.rstrip()]
+    if between and not beside:
+        lines += _note(f"95 % interval {between}", width)
     for note in (READING.get(name), found.note if not name.startswith(("mean_", "oracle_")) else None):
         if note:
-            lines += _note(note)
+            lines += _note(note, width)
     return lines
 
 
-def _note(text: str, indent: str = "    ") -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "    ")
+def _note(text: str, width: int, indent: str = "    ") -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + "    ")
 
 
-def _signatures(result: Result) -> list[str]:
+def _signatures(result: Result, width: int) -> list[str]:
     """Each signature once: scores that differ only in their name share a line."""
     of: dict[str, list[str]] = {}
     for name, found in result.scores.corpus.items():
@@ -145,9 +151,9 @@ def _signatures(result: Result) -> list[str]:
         ).append(name)
     lines = ["signatures"]
     for settings, names in of.items():
-        lines += textwrap.wrap(f"{', '.join(names)}: ", WIDTH, initial_indent="  ", subsequent_indent="  ")
+        lines += textwrap.wrap(f"{', '.join(names)}: ", width, initial_indent="  ", subsequent_indent="  ")
         lines += textwrap.wrap(
-            settings.replace("|", " | "), WIDTH, initial_indent="    ", subsequent_indent="    "
+            settings.replace("|", " | "), width, initial_indent="    ", subsequent_indent="    "
         )
     return lines
 

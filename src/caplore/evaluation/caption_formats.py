@@ -143,7 +143,10 @@ def _from_table(text: str, delimiter: str, source: str, role: Role) -> Rows:
             said = [cells[column] for column in columns]
             rows += [(name, caption) for caption in said if caption.strip() or len(columns) == 1]
     except csv.Error as error:
-        raise InputError(f"{source}, line {reader.line_num} is not a table row ({error})") from None
+        raise InputError(
+            f"{source}, line {reader.line_num} is not a table row ({error})",
+            fix="put cells that hold the separator, quotes or line breaks in double quotes",
+        ) from None
     return Rows(rows, source, by_position=told is None)
 
 
@@ -178,7 +181,10 @@ def _json_lines(text: str, source: str, as_one: Exception) -> list[Any]:
             values.append(json.loads(line))
         except (ValueError, RecursionError) as error:
             why = f"line {number}: {error}" if values else str(as_one)
-            raise InputError(f"{source} is not valid JSON ({why[:200]})") from None
+            raise InputError(
+                f"{source} is not valid JSON ({why[:200]})",
+                fix="one JSON value, or one object a line; a file that ends early was not written to its end",
+            ) from None
     return values
 
 
@@ -205,10 +211,16 @@ class _Json:
                     fix="give the file of captions that was scored",
                 )
             if {"annotations", "images"} & set(value):
-                raise InputError(f"{self.source} looks like COCO annotations but has no captions in it")
+                raise InputError(
+                    f"{self.source} looks like COCO annotations but has no captions in it",
+                    fix="captions are in captions_*.json; instances_*.json and image_info_*.json have none",
+                )
             return Rows([(k, text) for k, v in value.items() for text in self._texts(v, k)], self.source)
         if not isinstance(value, list):
-            raise InputError(f"{self.source} is JSON, but neither a list nor an object")
+            raise InputError(
+                f"{self.source} is JSON, but neither a list nor an object",
+                fix='[{"id": 42, "caption": "..."}, ...] or {"42": "...", ...}',
+            )
         return self._records(value)
 
     def _records(self, records: list[Any]) -> Rows:
@@ -228,9 +240,16 @@ class _Json:
             key = str(position) if name is None else self._id(name, position)
             rows += [(key, text) for text in self._texts(said, key)]
         if self.part is not None and not rows:
-            raise InputError(f"{self.source} has no entries of split {self.part!r}")
+            there = sorted({str(r["split"]) for r in records if isinstance(r, dict) and "split" in r})
+            raise InputError(
+                f"{self.source} has no entries of split {self.part!r}",
+                fix=f"one of {', '.join(map(shown, there[:6]))}" if there else "leave the split out",
+            )
         if 0 < without < len(records):
-            raise InputError(f"{self.source}: {without:,} of {len(records):,} entries have no id")
+            raise InputError(
+                f"{self.source}: {without:,} of {len(records):,} entries have no id",
+                fix=f"give every entry an id ({', '.join(IDS[:3])}, ...), or none",
+            )
         return Rows(rows, self.source, by_position=without > 0)
 
     def _said(self, record: Any) -> Any:
@@ -249,7 +268,7 @@ class _Json:
         for way in sets:
             if self._said(record[way][0]) is not None:
                 return InputError(what, fix=f"name one of its ways of decoding: {self.source}:{way}")
-        return InputError(what, fix=f"give each entry an id and a {NAMES[self.role][0]}")
+        return InputError(what, fix='give each entry an id and a caption: {"id": 42, "caption": "..."}')
 
     def _texts(self, said: Any, name: str) -> list[str]:
         if isinstance(said, str):
@@ -260,7 +279,8 @@ class _Json:
                 return texts
         raise InputError(
             f"{self.source}: the captions of {shown(name)} are neither a string nor a list of strings "
-            f"({_json(said)})"
+            f"({_json(said)})",
+            fix='{"id": 42, "caption": "..."} or {"id": 42, "captions": ["...", "..."]}',
         )
 
     def _id(self, value: Any, position: int) -> str:
@@ -268,11 +288,16 @@ class _Json:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int | str):
-            raise InputError(f"{self.source}, entry {position}: its id is {_json(value)}")
+            raise InputError(
+                f"{self.source}, entry {position}: its id is {_json(value)}",
+                fix="an id is a text or an integer",
+            )
         try:
             return str(value).strip()
         except ValueError:  # an integer of thousands of digits
-            raise InputError(f"{self.source}, entry {position}: its id is too long a number") from None
+            raise InputError(
+                f"{self.source}, entry {position}: its id is too long a number", fix="write it as a text"
+            ) from None
 
 
 def rows_of(value: Mapping[Any, Any] | Sequence[Any], name: str, role: Role) -> Rows:

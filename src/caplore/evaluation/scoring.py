@@ -104,10 +104,11 @@ class Result:
 
     def save(self, path: str | Path) -> None:
         """The result as JSON, and beside it the numbers that `caplore compare` needs."""
-        from caplore.evaluation.statistics_io import write_statistics
+        from caplore.evaluation.statistics_io import naming_unwritable, write_statistics
 
-        write_statistics(Path(path), self.ids, {"": self.scores.statistics})
-        write_json(Path(path), self.to_json())
+        with naming_unwritable(path):
+            write_statistics(Path(path), self.ids, {"": self.scores.statistics})
+            write_json(Path(path), self.to_json())
 
 
 def score(

@@ -7,7 +7,8 @@ have names like `beam/cider_d`. Nothing in it can run, and no number in it is ro
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,18 @@ class Kept:
 
     ids: list[str]
     scores: "dict[str, Statistics]"
+
+
+@contextmanager
+def naming_unwritable(path: str | Path) -> Iterator[None]:
+    """A path that cannot be written to is a message, not a traceback."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror})",
+            fix="name a file in a folder that you may write to",
+        ) from None
 
 
 def statistics_path(result: Path) -> Path:

@@ -130,7 +130,10 @@ def _chosen(metrics: Collection[str] | None, candidates: Any, training: Any) -> 
             fix=f"name some of {', '.join((*SENTENCE, *SET, *SAID))}",
         )
     if "novel" in metrics and training is None:
-        raise ConfigError("the metric 'novel' compares with training captions, and none were given")
+        raise ConfigError(
+            "the metric 'novel' compares with training captions, and none were given",
+            fix="--training FILE, in Python training=[...]",
+        )
     return frozenset(metrics)
 
 
