@@ -72,7 +72,7 @@ def test_a_split_of_karpathys_file(tmp_path: Path) -> None:
     path = tmp_path / "k.json"
     path.write_text(json.dumps(value))
     assert list(read_captions([f"{path}:test"], "references").of) == ["2"]
-    with pytest.raises(InputError, match="no entries of split 'val'"):
+    with pytest.raises(InputError, match=r"no entries of split 'val'\n  fix: one of 'test', 'train'"):
         read_captions([f"{path}:val"], "references")
 
 
@@ -125,6 +125,8 @@ def test_an_id_written_twice_is_said() -> None:
     (note,) = gather(rows, "c.json", "candidates").notes
     assert "1 of 9 ids have another number of captions than the usual 1" in note
     assert "1 of them repeat a caption word for word (first: '3')" in note
+    (note,) = gather([("1", "a cat"), ("1", "a cat"), ("2", "a dog")], "c.json", "candidates").notes
+    assert "than the usual 1 (first: '1'); 1 of them repeat" in note, "of two sizes as frequent, the smaller"
     sets = gather([(str(i), "a cat") for i in range(9) for _ in range(5)], "c", "candidates")
     assert sets.notes == [], "a set that repeats itself is what a collapsed model says, not a mistake"
 
@@ -143,6 +145,17 @@ def test_ids_on_one_side_only_are_left_out_and_said() -> None:
         "1 of 4 inputs have only empty references (first: 'bare'): left out",
         "2 of 5 inputs of the references have no candidate (first: 's1', 's2'): left out",
     ]
+
+
+def test_line_numbers_that_are_taken_for_ids_are_said() -> None:
+    named, lines = captions({"2": ["x"], "1": ["y"]}), captions({"1": ["r"], "2": ["s"]}, by_position=True)
+    for paired in (pair(named, lines), pair(lines, named)):
+        (note,) = paired.notes
+        assert (
+            "names no ids, so its lines, counted from 1, were taken for the ids of f (first: '2', '1')"
+            in note
+        )
+    assert pair(lines, lines).notes == pair(named, named).notes == []
 
 
 def test_nothing_in_common_shows_both_sides() -> None:

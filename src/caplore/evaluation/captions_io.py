@@ -87,7 +87,7 @@ def pair(candidates: Captions, references: Captions) -> Paired:
             f"{_first(candidates.of)}, {references.source} has {_first(references.of)}",
             fix="name the inputs alike on both sides; plain text files are matched by line number",
         )
-    notes = [*candidates.notes, *references.notes]
+    notes = [*candidates.notes, *references.notes, *_numbered(candidates, references)]
     lone = [name for name in candidates.of if name not in references.of]
     bare = [name for name in candidates.of if name in references.of and not references.of[name]]
     silent = [name for name in references.of if name not in candidates.of]
@@ -99,6 +99,17 @@ def pair(candidates: Captions, references: Captions) -> Paired:
         if missing:
             notes.append(f"{len(missing):,} of {total:,} {what} ({_first(missing)}): left out")
     return Paired(ids, [candidates.of[i] for i in ids], [references.of[i] for i in ids], notes)
+
+
+def _numbered(candidates: Captions, references: Captions) -> list[str]:
+    """Line numbers may equal ids of another meaning: where only one side was numbered, that is said."""
+    if candidates.by_position == references.by_position:
+        return []
+    bare, named = (candidates, references) if candidates.by_position else (references, candidates)
+    return [
+        f"{bare.source} names no ids, so its lines, counted from 1, were taken for the ids of {named.source} "
+        f"({_first(named.of)}): make sure that they are"
+    ]
 
 
 def _first(names: Iterable[str]) -> str:
@@ -140,7 +151,7 @@ class _Oddities:
     def _uneven(self, of: dict[str, list[str]]) -> list[str]:
         """Sets of different sizes are often an accident: an id that was written twice."""
         sizes = Counter(map(len, of.values()))
-        usual, _ = sizes.most_common(1)[0]
+        usual = min(sizes, key=lambda size: (-sizes[size], size))
         if len(sizes) == 1:
             return []
         other = [name for name, captions in of.items() if len(captions) != usual]
