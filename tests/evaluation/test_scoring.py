@@ -77,12 +77,12 @@ def test_order_of_inputs_and_references_does_not_matter(sets: dict[str, list[str
         ours = score(candidates, sets)
     except InputError:
         return  # every input lacks one side
-    turned = score(
-        dict(reversed(candidates.items())),
-        {name: captions[::-1] for name, captions in reversed(sets.items())},
-    )
+    other_inputs = score(dict(reversed(candidates.items())), dict(reversed(sets.items())))
+    other_references = score(candidates, {name: captions[::-1] for name, captions in sets.items()})
     for name, found in ours.scores.corpus.items():
-        assert turned[name] == pytest.approx(found.value, rel=1e-9, abs=1e-12), name
+        assert other_inputs[name] == pytest.approx(found.value, rel=1e-9, abs=1e-12), name
+        if name != "meteor":  # where it is set up: of references as good the first counts, as in the jar
+            assert other_references[name] == pytest.approx(found.value, rel=1e-9, abs=1e-12), name
 
 
 def test_sets_give_set_scores_and_single_captions_do_not() -> None:
