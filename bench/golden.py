@@ -1,7 +1,11 @@
 """Make the goldens of the tests again, from the reference implementations: `python -m bench.golden`.
 
-Captions are made up from a few words by a seeded generator, so that they may stand in the repository; the numbers are
-pycocoevalcap's.
+    tests/metrics/golden_metrics.json    BLEU, ROUGE-L, CIDEr-D and mBLEU by pycocoevalcap
+    tests/metrics/golden_meteor.json     METEOR's counts and scores by its jar
+    tests/text/golden_ptb.json           words by Stanford's tokeniser
+
+Captions are made up from a few words by a seeded generator, or written by hand, so that they may stand in the
+repository. What comes out is byte for byte what is there: `git diff tests` afterwards shows what a program changed.
 """
 
 import importlib.metadata
@@ -9,6 +13,8 @@ import json
 import random
 from pathlib import Path
 from typing import Any
+
+from bench import bench_meteor, bench_text
 
 TESTS = Path(__file__).parent.parent / "tests"
 WORDS = "a the red blue small man dog cat ball tree street runs sits holds on under near two with and".split()  # noqa: SIM905
@@ -104,9 +110,12 @@ def mbleu(candidates: Captions) -> list[float]:
 
 
 def main() -> None:
-    for path, golden in (metrics(),):
-        path.write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        print(f"{path}: {len(golden['cases'])} cases by {golden['made_by']}")
+    path, golden = metrics()
+    path.write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for part in (bench_meteor, bench_text):
+        part.golden()
+    for made in (path, bench_meteor.GOLDEN, bench_text.GOLDEN):
+        print(f"{made}: by {json.loads(made.read_text(encoding='utf-8'))['made_by']}")
 
 
 if __name__ == "__main__":

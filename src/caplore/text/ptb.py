@@ -224,6 +224,7 @@ def _rules(only_ascii: bool) -> tuple[_Rule, ...]:
     tag_name = r"[A-Za-z][A-Za-z0-9_:.\-]*"
     tag_value = rf"""(?:'[^\r\n']*'|"[^\r\n"]*"|{tag_name})"""
     open_tag = f"{tag_name}(?: +{tag_name}(?:={tag_value})?)* */?"
+    tag = rf"<(?:[!?][A-Za-z\-][^>\r\n]*|/{tag_name}|{open_tag}) *>"
     clause_mark = "[,;:\u3001]"
 
     def rule(
@@ -239,7 +240,7 @@ def _rules(only_ascii: bool) -> tuple[_Rule, ...]:
         rule("(?ai:lem|gim)", "(?ai:me)"),
         rule("'[tT]", "(?ai:is|was)"),
         # mark-up and its entities
-        rule(rf"<(?:[!?][A-Za-z\-][^>\r\n]*|/{tag_name}|{open_tag}) *>", "", _kept_together, "<"),
+        rule(tag, "", _kept_together, "<"),
         rule("(?ai:&(?:md|mdash|ndash);)|[\u0096\u0097\u2013\u2014\u2015]", rewrite=_nothing),
         rule("(?ai:&amp;)", rewrite=_plain_ampersands),
         rule("(?ai:&(?:ht|tl|ur|lr|qc|ql|qr|odq|cdq|#[0-9]+);)"),
@@ -292,7 +293,7 @@ def _rules(only_ascii: bool) -> tuple[_Rule, ...]:
         rule(rf"(?:{_any_of(_MAY_CLOSE_A_SENTENCE)})\.", r"[\s\S]{0,2}"),
         rule(rf"(?:{_any_of(_ABBREVIATIONS_BEFORE_A_NUMBER)})\.", f"{space_or_line}?{digit}"),
         rule(rf"{initials}\."),
-        rule("[A-Za-z]", rf"\.{space_or_line}+(?:{_any_of(_SENTENCE_STARTS)}){space_or_line}"),
+        rule("[A-Za-z]", rf"\.{space_or_line}+(?:(?:{_any_of(_SENTENCE_STARTS)}){space_or_line}|{tag})"),
         rule(r"(?ai:(?:canada|sino|korean|eu|japan|non)-u\.s\.|u\.s\.-(?:u\.k\.|u\.s\.s\.r\.))"),
         rule(
             rf"{word_character}+(?:\.{word_character}+)*\.(?ai:{_any_of(_FILE_ENDINGS)})",
