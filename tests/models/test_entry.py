@@ -15,7 +15,7 @@ def test_fitted_features_have_mean_zero_and_spread_one() -> None:
     )
     entry = Entry("region", (3, 4))
     torch.testing.assert_close(entry(features), features)  # identity until fitted
-    entry.fit(features)
+    fit_entries(entry, [Features(None, part) for part in features.split(70)])
     inside = entry(features).flatten(0, 1)
     torch.testing.assert_close(inside.mean(0), torch.zeros(4), atol=1e-3, rtol=0)
     torch.testing.assert_close(inside.std(0), torch.tensor([1.0, 1.0, 1.0, 0.0]), atol=1e-2, rtol=0)
@@ -28,9 +28,9 @@ def test_the_scale_of_an_encoder_does_not_matter(name: str) -> None:
     tokens = torch.randint(3, 9, (50, 4))
     torch.manual_seed(0)
     model = models.build(name, vocab=9, pooled_dim=6, regions=(2, 5), hidden=16).eval()
-    fit_entries(model, features)
+    fit_entries(model, [features])
     plain = model(features, tokens)
-    fit_entries(model, louder)
+    fit_entries(model, [louder])
     torch.testing.assert_close(model(louder, tokens), plain, atol=1e-3, rtol=1e-3)
 
 

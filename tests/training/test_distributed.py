@@ -138,6 +138,7 @@ class Pair:
             name: {"recipe": config.to_json(self.recipe(name, **changes))}
             for name, changes in VARIANTS.items()
         }
+        plan["streamed"] = {"recipe": config.to_json(self.recipe("streamed", **still(resident_gb=0)))}
         plan["sigterm"] = {"recipe": config.to_json(self.recipe("sigterm", **still())), "sigterm": 5}
         plan["nan"] = {"recipe": config.to_json(self.recipe("nan", **still())), "nan": 15}
         odd = self.recipe("odd", **still(xe=Xe(batch=9)))
@@ -200,6 +201,13 @@ def test_the_log_is_that_of_the_whole_batch(pair: Pair) -> None:
     assert len(one) == len(two) > 10
     for a, b in zip(one, two, strict=True):
         assert a == pytest.approx(b, abs=5e-6)
+
+
+def test_two_processes_that_read_their_rows_beside_the_steps_do_the_same(pair: Pair) -> None:
+    resident, streamed = (open_run(pair.folder / name) for name in ("sll_sle", "streamed"))
+    assert (resident.head()["resident"], streamed.head()["resident"]) == (True, False)
+    assert all(torch.equal(weights(streamed)[name], weight) for name, weight in weights(resident).items())
+    assert timeless(streamed) == timeless(resident)
 
 
 def test_a_signal_to_one_process_stops_both_at_the_same_step_and_one_alone_can_go_on(pair: Pair) -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -73,12 +73,12 @@ def test_resume_equals_uninterrupted_bit_for_bit(
     steps = 0
     step = loop.Session._step
 
-    def stopping(self: loop.Session, index: torch.Tensor) -> dict[str, torch.Tensor]:
+    def stopping(self: loop.Session, *batch: Any) -> dict[str, torch.Tensor]:
         nonlocal steps
         steps += 1
         if steps == stop_at:
             os.kill(os.getpid(), signal.SIGTERM)
-        return step(self, index)
+        return step(self, *batch)
 
     with monkeypatch.context() as patched:
         patched.setattr(loop.Session, "_step", stopping)

@@ -86,13 +86,19 @@ class FeatureStore:
         self, rows: Int[np.ndarray, " inputs"]
     ) -> Iterator[tuple[dict[str, Tensor], Int[np.ndarray, " some"], Int[np.ndarray, " some"]]]:
         """Each shard that holds some of these rows of the store: the tensors, which of the rows, where in the shard."""
-        starts = np.cumsum([0, *(count for _, count in self.shards)])
-        shard = np.searchsorted(starts, rows, side="right") - 1
+        shard, row = self._places(rows)
         order = np.argsort(shard, kind="stable")
         for here in np.split(order, np.flatnonzero(np.diff(shard[order])) + 1):
             if len(here):
-                number = shard[here[0]]
-                yield self._tensors[number], here, rows[here] - starts[number]
+                yield self._tensors[shard[here[0]]], here, row[here]
+
+    def _places(
+        self, rows: Int[np.ndarray, " inputs"]
+    ) -> tuple[Int[np.ndarray, " inputs"], Int[np.ndarray, " inputs"]]:
+        """For each of these rows of the store, in which shard it is and where there."""
+        starts = np.cumsum([0, *(count for _, count in self.shards)])
+        shard = np.searchsorted(starts, rows, side="right") - 1
+        return shard, rows - starts[shard]
 
     @property
     def bad(self) -> Path:
@@ -103,11 +109,15 @@ class FeatureStore:
 class Reader:
     """Reads inputs by their place in a list, as they are stored, into room that is there.
 
-    Made for threads: nothing but copies of memory, with numpy, which starts no threads of its own for them.
+    Made for threads: nothing but copies of memory, row by row, with numpy, which starts no threads of its own for
+    them. (A batch has about one row in each shard, so to collect those of a shard first takes longer.)
     """
 
     store: FeatureStore
     rows: Int[np.ndarray, " inputs"]
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     @cached_property
     def parts(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
@@ -120,6 +130,23 @@ class Reader:
                 found[f"{kind}.scale"] = (torch.float32, ())
         return found
 
+    @cached_property
+    def _shards(self) -> dict[str, "list[np.ndarray | _Unpacked]"]:
+        """For each of `parts` what gives a row of it, shard by shard."""
+        return {
+            name: [
+                _Unpacked(shard[name].numpy(), shard[f"{name}.scale"].numpy())
+                if dtype == torch.float16 and f"{name}.scale" in shard  # of a store that is partly int8
+                else shard[name].numpy()
+                for shard in self.store._tensors
+            ]
+            for name, (dtype, _) in self.parts.items()
+        }
+
+    @cached_property
+    def _places(self) -> tuple[Int[np.ndarray, " inputs"], Int[np.ndarray, " inputs"]]:
+        return self.store._places(self.rows)
+
     def room(self, inputs: int, device: torch.device, *, pinned: bool = False) -> dict[str, Tensor]:
         return {
             name: torch.zeros(inputs, *shape, dtype=dtype, device=device, pin_memory=pinned)
@@ -128,17 +155,27 @@ class Reader:
 
     def read(self, index: Int[np.ndarray, " some"], room: Mapping[str, Tensor]) -> None:
         """Fill the first rows of `room` with the inputs at these places."""
-        for shard, here, rows in self.store._by_shard(self.rows[index]):
-            for name, out in room.items():
-                if out.dtype == torch.float16 and f"{name}.scale" in shard:  # of a store that is partly int8
-                    out[torch.from_numpy(here)] = _values(shard, name, torch.from_numpy(rows))
-                else:
-                    out.numpy()[here] = shard[name].numpy()[rows]
+        shard, row = (places[index].tolist() for places in self._places)
+        for name, shards in self._shards.items():
+            out = room[name].numpy()
+            for i, (number, place) in enumerate(zip(shard, row, strict=True)):
+                out[i] = shards[number][place]
 
     @staticmethod
     def values(room: Mapping[str, Tensor]) -> dict[str, Float[Tensor, "inputs ..."]]:
         """What was read, as fp16, wherever it is by now."""
         return {kind: _unpacked(room[kind], room.get(f"{kind}.scale")) for kind in KINDS if kind in room}
+
+
+@dataclass(frozen=True)
+class _Unpacked:
+    """Rows of an int8 shard, as fp16."""
+
+    values: Int[np.ndarray, "rows ..."]
+    scale: Float[np.ndarray, " rows"]
+
+    def __getitem__(self, row: int) -> Float[np.ndarray, "..."]:
+        return (self.values[row].astype(np.float32) * self.scale[row]).astype(np.float16)
 
 
 def _values(shard: Mapping[str, Tensor], kind: str, rows: Int[Tensor, " some"]) -> Float[Tensor, "some ..."]:

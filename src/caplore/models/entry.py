@@ -1,5 +1,7 @@
 """Where features come into a model: checked against what it was built for, and standardised."""
 
+from collections.abc import Iterable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -29,17 +31,13 @@ class Entry(nn.Module):
         self.register_buffer("mean", torch.zeros(self.shape[-1]))
         self.register_buffer("rate", torch.ones(self.shape[-1]))
 
-    def fit(self, features: Float[Tensor, "inputs ..."]) -> None:
-        """Take mean and spread from these (over inputs, and regions where there are some)."""
-        rows = self._checked(features).flatten(0, -2)
-        total = torch.zeros_like(self.mean, dtype=torch.float64)
-        squares = torch.zeros_like(total)
-        for part in rows.split(2**16):
-            wide = part.double()
-            total += wide.sum(0)
-            squares += wide.square().sum(0)
-        mean = total / len(rows)
-        spread = (squares / len(rows) - mean.square()).clamp_min(0).sqrt()
+    def rows_of(self, features: Features) -> Float[Tensor, "rows dim"]:
+        """What comes in here of these features: a row for each input, and region where there are some."""
+        regions = self.what == "region" and features.regions is not None
+        return self._checked(features.regions if regions else pooled_vector(features)).flatten(0, -2)
+
+    def fit(self, moments: "Moments") -> None:
+        mean, spread = moments.mean_and_spread()
         varies = spread > _CONSTANT * spread.mean()
         self.mean.copy_(mean)
         self.rate.copy_(torch.where(varies, 1 / spread.clamp_min(1e-12), 1.0))
@@ -58,11 +56,31 @@ class Entry(nn.Module):
         return features
 
 
-def fit_entries(model: nn.Module, features: Features) -> None:
-    """Standardise a new model's inputs by the features of its training split."""
-    for part in model.modules():
-        if isinstance(part, Entry):
-            regions = part.what == "region"
-            part.fit(
-                features.regions if regions and features.regions is not None else pooled_vector(features)
-            )
+class Moments:
+    """How many rows there were, their sum and the sum of their squares: added up part by part, in float64."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.rows = 0
+        self.total = torch.zeros_like(entry.mean, dtype=torch.float64)
+        self.squares = torch.zeros_like(self.total)
+
+    def add(self, rows: Float[Tensor, "rows dim"]) -> None:
+        self.rows += len(rows)
+        for part in rows.split(2**16):
+            wide = part.double()
+            self.total += wide.sum(0)
+            self.squares += wide.square().sum(0)
+
+    def mean_and_spread(self) -> tuple[Float[Tensor, " dim"], Float[Tensor, " dim"]]:
+        mean = self.total / self.rows
+        return mean, (self.squares / self.rows - mean.square()).clamp_min(0).sqrt()
+
+
+def fit_entries(model: nn.Module, parts: Iterable[Features]) -> None:
+    """Standardise a new model's inputs by the features of its training split, which come in parts."""
+    seen = {entry: Moments(entry) for entry in model.modules() if isinstance(entry, Entry)}
+    for features in parts:
+        for entry, moments in seen.items():
+            moments.add(entry.rows_of(features))
+    for entry, moments in seen.items():
+        entry.fit(moments)

@@ -207,6 +207,8 @@ class Recipe:
     """Seed of weights, order and samples."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
+    resident_gb: float | Literal["auto"] = "auto"
+    """Gigabytes of features kept on the device; more is read from disk beside the steps. auto: half its free memory."""
     fast: bool = True
     """On a GPU, run steps as one CUDA graph of fused kernels in bf16 where that is possible (docs/performance.md)."""
 
@@ -218,6 +220,8 @@ class Recipe:
         _check("log-every", self.log_every, self.log_every >= 1, "at least 1")
         _check("save-minutes", self.save_minutes, self.save_minutes >= 0, "0 or more")
         _check("clip", self.clip, self.clip >= 0, "0 or more")
+        enough = self.resident_gb == "auto" or self.resident_gb >= 0
+        _check("resident-gb", self.resident_gb, enough, "0 or more, or auto")
 
     @property
     def objective(self) -> str:

@@ -5,8 +5,10 @@ or a validation score they match nothing, instead of matching an unknown-word to
 learn to emit. Cross-entropy sees them as UNK.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,23 +20,50 @@ from caplore.features.store import FeatureStore, open_store
 from caplore.models.protocol import Features
 from caplore.text.ptb import tokenize_many
 from caplore.text.vocabulary import UNK, Vocabulary, pack
+from caplore.training.streaming import Batch, Streamed
 
+NUMBERS = 2**24  # of features, looked at together
 TokenLists = list[list[list[str]]]  # per input, per caption, words
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs of one split; everything but the ids lives on the device."""
+    """Inputs of one split; everything but the ids lives on the device, and the features only where they fit."""
 
     ids: tuple[str, ...]
-    features: Features
+    features: Features | Streamed
     references: Int[Tensor, "inputs refs time"]
     there: Bool[Tensor, "inputs refs"]
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @contextmanager
+    def along(self, order: Iterable[Int[Tensor, " images"]]) -> Iterator[Iterator[Batch]]:
+        """These batches one after another, none larger than the first: which inputs, how to get their features."""
+        if isinstance(self.features, Streamed):
+            with self.features.along(order) as batches:
+                yield batches
+        else:
+            yield ((index, partial(self.features_of, index)) for index in order)
+
+    @property
+    def is_resident(self) -> bool:
+        return not isinstance(self.features, Streamed)
+
+    @property
+    def parts(self) -> tuple[Int[Tensor, " some"], ...]:
+        """All inputs, in parts whose features take a few dozen MB: for who must look at all of them."""
+        if isinstance(self.features, Streamed):
+            numbers = self.features.reader.store.bytes_of(1) // 2
+        else:
+            numbers = sum(f[0].numel() for f in self.features if f is not None)
+        return torch.arange(len(self)).split(max(1, NUMBERS // numbers))
+
     def features_of(self, index: Int[Tensor, " images"]) -> Features:
+        """Features that are resident."""
+        assert not isinstance(self.features, Streamed), "features that are streamed come in an order"
+        index = index.to(self.references.device)
         return Features(*(None if f is None else f.index_select(0, index).float() for f in self.features))
 
     @property
@@ -66,6 +95,7 @@ def load_examples(
     store: FeatureStore,
     max_words: int,
     device: torch.device,
+    resident: bool = True,
 ) -> Examples:
     """The inputs of a split that have captions and features; `words` is the extended vocabulary."""
     known = set(store.ids)
@@ -82,8 +112,10 @@ def load_examples(
     for row, (_, captions) in enumerate(kept):
         references[row, : len(captions)] = pack([words.encode(c) for c in captions], max_words)
         there[row, : len(captions)] = True
-    found = store.load(ids)
-    features = Features(*(found[k].to(device) if k in found else None for k in ("pooled", "regions")))
+    features: Features | Streamed = Streamed(store.reader(ids), device)
+    if resident:
+        found = store.load(ids)
+        features = Features(*(found[k].to(device) if k in found else None for k in ("pooled", "regions")))
     return Examples(ids, features, references.to(device), there.to(device))
 
 

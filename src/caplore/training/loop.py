@@ -35,7 +35,7 @@ from caplore.models.entry import fit_entries
 from caplore.models.protocol import Features
 from caplore.text.vocabulary import Vocabulary
 from caplore.training import checkpoint as checkpoints
-from caplore.training import distributed, examples
+from caplore.training import distributed, examples, streaming
 from caplore.training.checkpoint import Checkpoint
 from caplore.training.config import Recipe, Sequence, Xe
 from caplore.training.distributed import World
@@ -46,6 +46,7 @@ from caplore.training.reward import CiderReward, select
 from caplore.training.run import Run, create_run, open_run
 from caplore.training.schedule import batches, rate, seed_of, steps_per_epoch
 from caplore.training.step import Update, sequence_step, xe_step
+from caplore.training.streaming import Look
 from caplore.training.watch import Watch
 
 
@@ -104,7 +105,7 @@ def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
         vocabulary = Vocabulary.from_captions(words, min_count=recipe.min_count)
     world.check_same("data set", dataset.checksum, vocabulary.digest)
     material = gather(recipe, dataset, store, vocabulary, world)
-    model, place = _beginning(recipe, store, material, device)
+    model, place = _beginning(recipe, store, material, world)
     if world.is_first:
         create_run(
             recipe,
@@ -123,6 +124,7 @@ def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
             parameters=sum(p.numel() for p in model.parameters()),
             reward=material.reward.signature,
             device=str(device),
+            resident=material.train.is_resident,
             processes=world.size,
         )
     world.barrier()
@@ -164,7 +166,7 @@ def resume(path: Path, *, quiet: bool = False) -> Run:
     world.check_same("data set", dataset.checksum, vocabulary.digest)
     world.check_same("checkpoint", json.dumps(saved and saved.state))
     material = gather(recipe, dataset, store, vocabulary, world)
-    model, place = _beginning(recipe, store, material, device)
+    model, place = _beginning(recipe, store, material, world, saved)
     if saved is not None:
         place = Place(**saved.state)
         checkpoints.load_model(model, saved, run.last)
@@ -180,9 +182,17 @@ def gather(
     """Tokenise, look up features, count document frequencies: everything a phase needs, on the device."""
     tokens = {split: examples.tokenised(dataset, split) for split in ("train", "val")}
     words = examples.extended(vocabulary, *tokens.values())
+    size = store.bytes_of(sum(map(len, tokens.values())))
     train_set, val_set = (
         examples.load_examples(
-            dataset, split, tokens[split], words, store=store, max_words=recipe.max_words, device=world.device
+            dataset,
+            split,
+            tokens[split],
+            words,
+            store=store,
+            max_words=recipe.max_words,
+            device=world.device,
+            resident=streaming.fits(size, world.device, recipe.resident_gb),
         )
         for split in ("train", "val")
     )
@@ -206,19 +216,23 @@ def _validation(val: Examples, vocab: int, world: World) -> Callable[[Callable[[
 
     def cider(decode: Callable[[Features], Captions]) -> float:
         total = torch.zeros((), dtype=torch.float64, device=world.device)
-        mine = torch.arange(len(val), device=world.device)[world.rank :: world.size]
-        for index in mine.split(500):
-            found = decode(val.features_of(index))
-            total += metric.score(found.tokens, select(references, index)).sum()
+        mine = torch.arange(len(val))[world.rank :: world.size]
+        with val.along(mine.split(500)) as batches:
+            for index, look in batches:
+                found = decode(look())
+                total += metric.score(found.tokens, select(references, index.to(world.device))).sum()
         return float(world.sum_(total)) / len(val)
 
     return cider
 
 
 def _beginning(
-    recipe: Recipe, store: FeatureStore, material: Material, device: torch.device
+    recipe: Recipe, store: FeatureStore, material: Material, world: World, saved: Checkpoint | None = None
 ) -> tuple[Model, Place]:
-    """The model before its first step, and where that step is: all of it follows from recipe and data."""
+    """The model before its first step, and where that step is: all of it follows from recipe and data.
+
+    Only who has no other source of weights looks at all features (`_run` lets the others take the first one's).
+    """
     pooled, regions = store.shapes.get("pooled"), store.shapes.get("regions")
     torch.manual_seed(recipe.seed)
     model = models.build(
@@ -227,9 +241,11 @@ def _beginning(
         pooled_dim=pooled[0] if pooled else None,
         regions=(regions[0], regions[1]) if regions else None,
         **recipe.model.sizes,
-    ).to(device)
-    fit_entries(model, material.train.features)
+    ).to(world.device)
     if recipe.start is None:
+        if saved is None and world.is_first:
+            with material.train.along(material.train.parts) as batches:
+                fit_entries(model, (look() for _, look in batches))
         return model, Place()
     _start_from(open_run(recipe.start), model)
     return model, Place(phase="sequence")
@@ -331,19 +347,21 @@ class Session:
         began, self._saved = time.monotonic() - place.seconds, time.monotonic()
         while place.epoch < phase.epochs:
             seed = self.recipe.seed * 2 + (self.name == "sequence")
-            for index in batches(inputs, phase.batch, seed=seed, epoch=place.epoch, start=place.batch):
-                done = place.epoch * per_epoch + place.batch
-                for group in self.optimizer.param_groups:
-                    group["lr"] = rate(phase.schedule, phase.lr, done, steps)
-                self._advance(index, self.optimizer.param_groups[0]["lr"])
-                place.batch += 1
-                place.step += 1
-                place.seconds = time.monotonic() - began
-                self.progress.advance()
-                closed = place.step % self.recipe.log_every == 0
-                if closed:
-                    self._log()
-                self._save_if_asked(closed)
+            order = batches(inputs, phase.batch, seed=seed, epoch=place.epoch, start=place.batch)
+            with self.material.train.along(map(self.world.share, order)) as shares:
+                for mine, look in shares:
+                    done = place.epoch * per_epoch + place.batch
+                    for group in self.optimizer.param_groups:
+                        group["lr"] = rate(phase.schedule, phase.lr, done, steps)
+                    self._advance(mine, look, self.optimizer.param_groups[0]["lr"])
+                    place.batch += 1
+                    place.step += 1
+                    place.seconds = time.monotonic() - began
+                    self.progress.advance()
+                    closed = place.step % self.recipe.log_every == 0
+                    if closed:
+                        self._log()
+                    self._save_if_asked(closed)
             place.epoch, place.batch = place.epoch + 1, 0
             if place.epoch % self.recipe.validate_every == 0 or place.epoch == phase.epochs:
                 self._validate()
@@ -397,23 +415,21 @@ class Session:
             self._sums = step.sums
         return step
 
-    def _advance(self, index: Tensor, lr: float) -> None:
-        """One step; what it saw goes into the open window."""
-        mine = self.world.share(index)
+    def _advance(self, mine: Tensor, look: Look, lr: float) -> None:
+        """One step with our share of a batch; what it saw goes into the open window."""
         chance = self._seed("own chance", self.world.rank)
         distributed.generator_of(self.device).manual_seed(chance)
         if self.fast is None:
-            self._count(self._step(mine.to(self.device)))
+            self._count(self._step(mine.to(self.device), look()))
             return
         if self.place.window == 0:
             self.fast.restart({})
         noise = self._noise(len(mine)) if self.fast.shows_references else None
-        self.fast(mine, lr, seed=chance, noise=noise)
+        self.fast(mine, lr, seed=chance, noise=noise, look=look)
         self.place.window += 1
 
-    def _step(self, mine: Tensor) -> dict[str, Tensor]:
-        train, recipe = self.material.train, self.recipe
-        features = train.features_of(mine)
+    def _step(self, mine: Tensor, features: Features) -> dict[str, Tensor]:
+        recipe = self.recipe
         match self.phase:
             case Xe() as xe:
                 tokens = self._said(mine, xe.captions)

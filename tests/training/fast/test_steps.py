@@ -1,6 +1,8 @@
 """The captured steps against the plain ones, given the same draws; and what does without them."""
 
 import copy
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ pytest.importorskip("triton", reason="the kernels need Triton: it comes with CUD
 
 from caplore.decoding.beam import beam
 from caplore.decoding.captions import Captions
+from caplore.features.store import write_store
 from caplore.models.protocol import Features
 from caplore.training import fast
 from caplore.training import step as plain
@@ -21,8 +24,9 @@ from caplore.training.fast import steps
 from caplore.training.fast.decoding import Decoder
 from caplore.training.fast.half import HalfCopy
 from caplore.training.reward import CiderReward
+from caplore.training.streaming import Streamed
 
-VOCAB, TIME, REFS = 40, 6, 4  # as in conftest.py
+VOCAB, TIME, REFS, INPUTS = 40, 6, 4, 12  # as in conftest.py
 PHASES = {
     "xe": Xe(label_smoothing=0.1),
     "sle": Sequence(objective=SllSle()),
@@ -136,6 +140,37 @@ def test_replays_draw_anew_and_the_same_seed_draws_the_same(
         step(INDEX, 0.0, seed=seed)
         seen.append(float(step.sums["entropy"]))
     assert seen[0] == seen[2] != seen[1]
+
+
+@pytest.mark.parametrize("phase", ["xe", "sle"])
+def test_streamed_features_make_the_same_steps(
+    place: Any, examples: Examples, reward: CiderReward, make_model: Any, tmp_path: Path, phase: str
+) -> None:
+    """The graph reads a copy of a batch that came by the thread, instead of picking from features on the device."""
+    kinds = {"pooled": examples.features.pooled.cpu(), "regions": examples.features.regions.cpu()}
+    store = write_store(tmp_path / "made", examples.ids, iter([kinds]), encoder={"name": "made"})
+    loaded = store.load(examples.ids)
+    resident = Features(loaded["pooled"].to(place.device), loaded["regions"].to(place.device))
+    streamed = Streamed(store.reader(examples.ids), place.device)
+    rng = torch.Generator().manual_seed(3)
+    order = [
+        torch.randperm(INPUTS, generator=rng)[:4] for _ in range(3 if place.device.type == "cpu" else 30)
+    ]
+    noise = torch.rand(4, REFS, generator=rng)
+    ends = []
+    for features in (resident, streamed):
+        data, model = replace(examples, features=features), make_model("fc")
+        step = steps.FastStep(
+            model, torch.optim.Adam(model.parameters(), lr=0.01), PHASES[phase], data, reward,
+            images=4, vocab=VOCAB, max_words=TIME, clip=5.0, world=World(), dtype=place.dtype,
+        )  # fmt: skip
+        with data.along(order) as batches:
+            for seed, (index, look) in enumerate(batches):
+                step(index, 0.01 if seed < 3 else 0.0, seed=seed, noise=noise, look=look)
+        ends.append((torch.cat([w.detach().flatten() for w in model.parameters()]), float(step.sums["loss"])))
+    off = 0.0 if place.device.type == "cpu" else 0.02  # sums on a GPU have no fixed order
+    torch.testing.assert_close(ends[0][0], ends[1][0], rtol=0, atol=off)
+    assert ends[0][1] == pytest.approx(ends[1][1], rel=off, abs=off)
 
 
 @pytest.mark.parametrize("n", [1, 3])

@@ -27,6 +27,7 @@ from caplore.training.fast.rollout import Rollout, roll
 from caplore.training.fast.scores import CiderTables, bleu_distance, cider_d
 from caplore.training.reward import CiderReward
 from caplore.training.step import Stats, _seen, advantages
+from caplore.training.streaming import Look, Streamed
 
 SEEN = ("loss", "gradient")
 SEEN_OF_SAMPLES = ("reward", "baseline", "advantage", "entropy", "length", "distance", "ended")
@@ -53,6 +54,7 @@ class FastStep:
     ) -> None:
         device = train.references.device
         self.phase, self.train, self.reward = phase, train, reward
+        self.given = train.features.room(images) if isinstance(train.features, Streamed) else None
         self.vocab, self.max_words, self.world = vocab, max_words, world
         self.tables = CiderTables.of(reward.metric, train.references, reward.references)
         self.half = HalfCopy(model, dtype)
@@ -78,9 +80,19 @@ class FastStep:
         *,
         seed: int,
         noise: Float[Tensor, "images refs"] | None = None,
+        look: Look | None = None,
     ) -> None:
-        """`seed` decides what is drawn, `noise` which references are shown (see `choose_references`)."""
+        """`seed` decides what is drawn, `noise` which references are shown (see `choose_references`).
+
+        Features that are not resident come by `look`. The step reads a copy of them: it is made after the step
+        before, on the same stream, while the next batches arrive elsewhere (`streaming.Slot`).
+        """
         self.feed.send(index, rate, seed, noise if self.shows_references else None)
+        if self.given is not None:
+            assert look is not None
+            for mine, come in zip(self.given, look(), strict=True):
+                if mine is not None and come is not None:
+                    mine.copy_(come)
         self._run()
 
     def restart(self, sums: Mapping[str, float]) -> None:
@@ -93,7 +105,7 @@ class FastStep:
         self.half.lookup.slope.zero_()
         self.adam.rate.copy_(self.feed.rate)
         index = self.feed.index
-        features = Features(*(None if f is None else f.index_select(0, index) for f in self.train.features))
+        features = self.train.features_of(index) if self.given is None else self.given
         if isinstance(self.phase, Xe):
             stats = self._cross_entropy(self.phase, features, index)
         else:
