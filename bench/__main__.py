@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 HERE = Path(__file__).parent
 UNITS = {"s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))}
 COLUMNS = f"{'':58}{'ours':>12}{'reference':>14}{'ratio':>9}{'max |diff|':>12}"
@@ -48,6 +50,7 @@ def machine() -> dict[str, Any]:
     command = ["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"]
     return {
         "processor": model or platform.machine(),
+        **({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
         "threads": os.environ.get("OMP_NUM_THREADS", "all"),
@@ -66,9 +69,14 @@ def version(package: str) -> str | None:
 
 def run(name: str) -> None:
     found: list[Any] = []
+    bench = importlib.import_module(f"bench.bench_{name}")
+    why = getattr(bench, "obstacle", lambda: None)()
+    if why:
+        print(f"\n{name}: not run, {why}", flush=True)
+        return
     where = machine()
     print(f"\n{name} · {' · '.join(f'{key} {value}' for key, value in where.items())}\n{COLUMNS}", flush=True)
-    for row in importlib.import_module(f"bench.bench_{name}").rows():
+    for row in bench.rows():
         found.append(row)
         print(line(row), flush=True)
     results = HERE / "results" / f"{name}.json"
