@@ -34,15 +34,18 @@ def main(argv: list[str]) -> int:
         _run("data", ["scenes", "--to", str(data)])
     if not (data / "features" / ENCODER / "index.json").is_file():
         _run("features", [str(data), "--encoder", ENCODER])
+    from caplore.data.dataset import open_dataset
+
     make_table(
         "scenes",
         options.to / "runs",
+        open_dataset(data),
         models=["fc"],
         objectives=PAPER,
         seeds=range(options.seeds),
         split="test",
         jobs=options.jobs or min(2, os.cpu_count() or 1),
-        knobs=["--data", str(data)],
+        knobs=[],
     )
     print(f"demo: {time.monotonic() - began:.0f} s")
     return 0

@@ -24,6 +24,8 @@ class Options:
     """Made worlds: inputs whose complete truth is walked for the exact figures; 0 leaves them out."""
     limit: int = 0
     """Only the first inputs of the split; 0 is all."""
+    spice: bool = False
+    """SPICE of the single captions as well (once: caplore setup spice); METEOR is there once it is set up."""
     seed: int = 0
     """Seed of the drawn captions."""
     device: str = "auto"
@@ -44,6 +46,7 @@ def main(argv: list[str]) -> int:
         split=options.split,
         exact=options.exact,
         limit=options.limit,
+        spice=options.spice,
         seed=options.seed,
         device=options.device,
     )

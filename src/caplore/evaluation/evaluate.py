@@ -1,11 +1,12 @@
 """model + split -> captions -> scores -> one JSON file.
 
 Decodes by beam 5 and by sets of 5 (drawn, and the top of the beam), scores the captions as coco-caption
-does, and on made worlds adds the exact figures.
+does, and on made worlds adds the exact figures. METEOR (where it is set up) and SPICE (where it is asked for)
+are of the single captions, as in the paper: they take longer than everything else, and for sets nobody reads them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from caplore.evaluation.captioner import (
     texts,
 )
 from caplore.evaluation.exact import exact_figures
-from caplore.evaluation.scoring import Result, score
+from caplore.evaluation.scoring import IN_TORCH, Result, score
 from caplore.evaluation.statistics_io import write_statistics
 from caplore.features.store import FeatureStore, open_store
 from caplore.files import write_json, write_jsonl
@@ -36,6 +37,7 @@ from caplore.training.examples import check_features
 
 FORMAT = "caplore-evaluation-1"
 EXAMPLES = 24
+WITHOUT_SETUP = tuple(name for name in IN_TORCH if name != "novel")  # which wants the training captions
 
 DECODERS: dict[str, Decoder] = {"beam": Beam(width=5, n=1), "rs": Draw(n=5), "bs": Beam(width=5, n=5)}
 
@@ -47,6 +49,9 @@ class Plan:
     split: str = "test"
     decoders: Mapping[str, Decoder] = field(default_factory=lambda: dict(DECODERS))
     metrics: Sequence[str] | None = None
+    """Of every decoder's captions; None are all that need no set-up, and METEOR and SPICE of single captions."""
+    spice: bool = False
+    """SPICE of the single captions as well: minutes for a thousand of them."""
     exact: int = 200
     """Test inputs whose complete truth is walked; 0 leaves the exact figures out."""
     limit: int = 0
@@ -64,6 +69,8 @@ def evaluate(run: Path, plan: Plan, *, data: Path | None = None) -> Path:
 
     Under torchrun all processes decode and follow the exact figures, and the first one scores and writes.
     """
+    if plan.spice:
+        _require_spice()
     captioner = load_captioner(run, plan.device)
     world = distributed.join(captioner.device)
     head = captioner.run.head()
@@ -81,7 +88,10 @@ def evaluate(run: Path, plan: Plan, *, data: Path | None = None) -> Path:
     path = captioner.run.path / "results" / f"{plan.split}.json"
     if not world.is_first:
         return path
-    scored = {name: _score(inputs, texts(found), plan) for name, found in said.items()}
+    scored = {
+        name: _score(inputs, texts(found), _metrics(plan, plan.decoders[name]))
+        for name, found in said.items()
+    }
     result = {
         "format": FORMAT,
         "run": _run_facts(captioner, dataset, head),
@@ -105,10 +115,26 @@ def evaluate(run: Path, plan: Plan, *, data: Path | None = None) -> Path:
     return path
 
 
-def _score(inputs: Sequence[Input], captions: Sequence[list[str]], plan: Plan) -> Result:
+def _require_spice() -> None:
+    """Say that SPICE is not set up now, rather than after everything was decoded."""
+    from caplore.metrics.spice import Spice
+
+    Spice.installed()
+
+
+def _metrics(plan: Plan, decoder: Decoder) -> Collection[str] | None:
+    """What to compute of a decoder's captions; None is all that needs no set-up, and METEOR where it is set up."""
+    if plan.metrics is not None:
+        return plan.metrics
+    if decoder.n > 1:
+        return WITHOUT_SETUP
+    return (*WITHOUT_SETUP, "meteor", "spice") if plan.spice else None
+
+
+def _score(inputs: Sequence[Input], captions: Sequence[list[str]], metrics: Collection[str] | None) -> Result:
     ids = [item.id for item in inputs]
     references = {item.id: list(item.captions) for item in inputs}
-    return score(dict(zip(ids, captions, strict=True)), references, metrics=plan.metrics)
+    return score(dict(zip(ids, captions, strict=True)), references, metrics=metrics)
 
 
 def _inputs(dataset: Dataset, store: FeatureStore, plan: Plan) -> list[Input]:

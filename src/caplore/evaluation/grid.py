@@ -4,6 +4,7 @@ A cell of the grid is a run folder `<model>-<objective>-<seed>`. What is done st
 interrupted goes on with what is missing, and a run that was cut short is resumed.
 """
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -13,8 +14,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from caplore.errors import CaploreError
+from caplore.errors import CaploreError, ConfigError
 from caplore.files import read_json
+from caplore.metrics.meteor.tables import is_set_up
+from caplore.training.config import Recipe
+from caplore.training.recipes import RECIPES
 from caplore.training.run import Run
 
 
@@ -29,6 +33,8 @@ class Cell:
     split: str
     kind: tuple[str, str] = ("fc", "xe")
     """Model and objective."""
+    spice: bool = False
+    """SPICE is wanted in the result."""
 
     @property
     def result(self) -> Path:
@@ -47,8 +53,22 @@ class Cell:
             yield ["train", self.recipe, "--to", str(self.folder), *start, *self.knobs]
         elif status == "started":
             yield ["train", "--resume", str(self.folder)]
-        if status in ("missing", "started") or not self.result.is_file():
-            yield ["evaluate", str(self.folder), "--split", self.split]
+        if status in ("missing", "started") or not self.is_scored():
+            yield [
+                "evaluate",
+                str(self.folder),
+                "--split",
+                self.split,
+                *(["--spice"] if self.spice else []),
+            ]
+
+    def is_scored(self) -> bool:
+        """There is a result, with METEOR if that is set up (by now), and with SPICE if it is wanted."""
+        if not self.result.is_file():
+            return False
+        scores = read_json(self.result, "result")["decoders"]["beam"]["scores"]
+        wanted = [name for name, so in (("meteor", is_set_up()), ("spice", self.spice)) if so]
+        return all(scores.get(name, {}).get("value") is not None for name in wanted)
 
 
 def cells(
@@ -60,19 +80,62 @@ def cells(
     seeds: Sequence[int],
     knobs: Sequence[str] = (),
     split: str = "test",
+    spice: bool = False,
 ) -> list[Cell]:
-    """The grid; every objective but `xe` starts from the cross-entropy run of its model and seed."""
+    """The grid; every objective but `xe` starts from the cross-entropy run of its model and seed.
+
+    A knob goes to the recipes that have it (alpha to SLL-SLE, a sequence phase to all but cross-entropy).
+    """
     found = []
     for model in models:
         for seed in seeds:
             xe = to / f"{model}-xe-{seed}"
             for objective in dict.fromkeys(["xe", *objectives]):
-                name = objective.replace("_", "-").replace("sll-sle", "sle")
+                name = "sle" if objective == "sll_sle" else objective.replace("_", "-")
                 folder = to / f"{model}-{name}-{seed}"
-                own = ("--model.name", model, "--seed", str(seed), *knobs)
+                recipe = RECIPES.get(f"{prefix}-{name}")
+                mine = knobs if recipe is None else knobs_of(recipe[1], knobs)
+                own = ("--model.name", model, "--seed", str(seed), *mine)
                 start = None if objective == "xe" else xe
-                found.append(Cell(folder, f"{prefix}-{name}", start, own, split, (model, objective)))
+                found.append(Cell(folder, f"{prefix}-{name}", start, own, split, (model, objective), spice))
+    _refuse_unused(knobs, found)
     return found
+
+
+def knobs_of(recipe: Recipe, knobs: Sequence[str]) -> tuple[str, ...]:
+    """Those of `--knob value ...` that this recipe has."""
+    kept: list[str] = []
+    takes = True
+    for word in knobs:
+        if word.startswith("--"):
+            takes = _has(recipe, word)
+        if takes:
+            kept.append(word)
+    return tuple(kept)
+
+
+def _has(recipe: Recipe, knob: str) -> bool:
+    """Whether `--sequence.objective.alpha` (or `--no-fast`, `--seed=1`) names a field."""
+    value: object = recipe
+    for part in knob.removeprefix("--").partition("=")[0].replace("-", "_").split("."):
+        fields = (
+            {field.name for field in dataclasses.fields(value)} if dataclasses.is_dataclass(value) else {}
+        )
+        name = part if part in fields else part.removeprefix("no_")
+        if name not in fields:
+            return False
+        value = getattr(value, name)
+    return True
+
+
+def _refuse_unused(knobs: Sequence[str], found: Sequence[Cell]) -> None:
+    used = {word for cell in found for word in cell.knobs}
+    lost = next((word for word in knobs if word.startswith("--") and word not in used), None)
+    if lost is not None:
+        raise ConfigError(
+            f"none of these runs has the knob {lost}",
+            fix=f"caplore train {found[-1].recipe} --help lists the knobs",
+        )
 
 
 def run(grid: Sequence[Cell], *, jobs: int, say: Callable[[str], None]) -> None:

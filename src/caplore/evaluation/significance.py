@@ -12,7 +12,16 @@ import torch
 from caplore.errors import InputError
 from caplore.evaluation.comparison import Difference, Stored, read_result
 
-MEASURES = ("beam/cider_d", "rs/cider_d", "rs/oracle_cider_d", "rs/div_2", "rs/mbleu_4", "bs/oracle_cider_d")
+MEASURES = (
+    "beam/cider_d",
+    "beam/meteor",
+    "beam/spice",
+    "rs/cider_d",
+    "rs/oracle_cider_d",
+    "rs/div_2",
+    "rs/mbleu_4",
+    "bs/oracle_cider_d",
+)
 
 
 def pooled_differences(
