@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,26 @@ def test_lines_of_any_points_stay_in_their_frame(lines: list[tuple[charts.Point,
     for x, y in coordinates(svg):
         assert -10 <= x <= frame.width + 10
         assert -10 <= y <= frame.height + 10
+
+
+def ticks(svg: str) -> list[str]:
+    return re.findall(r'class="tick"[^>]*>([^<]+)<', svg)
+
+
+def test_next_to_nothing_does_not_look_like_a_gulf() -> None:
+    """Two points a hundredth apart stand close together: an axis spans a fifth of its largest value."""
+    near = [Cloud(Style(n, i), (p,), p) for i, (n, p) in enumerate((("a", (0.50, 9)), ("b", (0.51, 1))))]
+    svg = charts.scatter(Frame("f", "t", "d", "x", "y"), near)
+    (xa, ya), (xb, yb) = (coordinates(part)[-1] for part in re.findall(r'<g class="s\d d0">.*?</g>', svg))
+    assert 5 < xb - xa < 60
+    assert yb - ya > 150
+
+
+def test_a_frame_from_zero_begins_there() -> None:
+    line = [Series(Style("a", 0), ((0.0, 9.4), (1.0, 9.6)))]
+    frame = Frame("f", "t", "d", "x", "y")
+    assert "0" not in ticks(charts.lines(frame, line))[:1]
+    assert ticks(charts.lines(replace(frame, from_zero=True), line))[0] == "0"
 
 
 def test_nothing_to_draw_is_no_chart() -> None:

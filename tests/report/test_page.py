@@ -161,6 +161,12 @@ def test_a_run_that_was_stopped_is_announced(tmp_path: Path, result_of: Make, ru
     assert "me-0 was stopped early: entropy ran away" in Page(render(load([folder], "test"))).text
 
 
+def test_one_seed_is_said_to_prove_little(tmp_path: Path, demo: Path, result_of: Make, run_of: Write) -> None:
+    one = [run_of(tmp_path / name, result_of(name)) for name in ("sll", "sll_sle")]
+    assert "a marked change may be chance" in Page(render(load(one, "test"))).text
+    assert "a marked change may be chance" not in Page(render(load([demo], "test"))).text
+
+
 def test_clips_and_a_named_folder(tmp_path: Path, pictures: Path, result_of: Make, run_of: Write) -> None:
     value = copy.deepcopy(result_of("xe"))
     value["run"]["dataset"]["media"] = "clip"

@@ -57,8 +57,10 @@ def main(argv: list[str]) -> int:
     distributed.leave()
     if not distributed.speaks():
         return 0
+    from caplore.cli.terminal import page_width
     from caplore.report.results import read_result
     from caplore.report.tables import terminal
 
-    print(terminal([read_result(run / "results" / f"{options.split}.json") for run in options.runs]))
+    found = [read_result(run / "results" / f"{options.split}.json") for run in options.runs]
+    print(terminal(found, width=page_width()))
     return 0

@@ -161,6 +161,7 @@ def make_table(
     )
     _refuse_what_cannot_be(plan, dataset)
     grid.run(plan, jobs=jobs, say=lambda line: print(line, file=sys.stderr, flush=True))
+    from caplore.cli.terminal import page_width
     from caplore.report import page, runs, tables, tables_json
 
     found = runs.load([cell.folder for cell in plan], split)
@@ -172,6 +173,6 @@ def make_table(
     write_json(folder / "tables.json", tables_json.as_json(results, [asdict(test) for test in tests]))
     report = folder / "report.html"
     write_text(report, page.render(found, command=f"caplore report {folder}/*"))
-    print(tables.terminal(results))
+    print(tables.terminal(results, width=page_width()))
     print("\n".join(["", *lines]) if lines else "")
     print(f"report: {report}\ntables: {folder / 'tables.md'}, {folder / 'tables.json'}")

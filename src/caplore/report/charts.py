@@ -14,6 +14,7 @@ from itertools import pairwise
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]
 FONT = 13.0
+LEAST_SPAN = 0.2  # of the largest value: what an axis of a scatter spans at least
 SHAPES = ("circle", "square", "diamond", "triangle", "down", "plus", "hexagon", "cross")
 _POLYGONS = {  # corners on the unit circle's scale, y down
     "square": ((-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)),
@@ -70,6 +71,8 @@ class Frame:
     width: float = 400
     height: float = 320
     log_x: bool = False
+    from_zero: bool = False
+    """For quantities whose zero means something: y starts there."""
 
 
 @dataclass(frozen=True)
@@ -260,8 +263,9 @@ def _axes(
     """Scales over the data, and the grid with its numbers; the y title stands above, so no text is turned.
 
     With `pad` the frame is the data and a margin, otherwise y spans round numbers and x goes from 0 to its end.
+    A frame with a margin is never so narrow that next to nothing looks like a gulf.
     """
-    y_low, y_high, y_ticks = _domain(ys, pad)
+    y_low, y_high, y_ticks = _domain([*ys, 0.0] if frame.from_zero else ys, pad)
     y_texts = _tick_texts(y_ticks)
     left = max(map(len, y_texts)) * FONT * 0.6 + 10
     y = _Scale(y_low, y_high, frame.height - 44, 30)
@@ -289,8 +293,9 @@ def _domain(values: Sequence[float], pad: float) -> tuple[float, float, list[flo
     if not pad or low == high:
         ticks = nice_ticks(low, high, 4)
         return ticks[0], ticks[-1], ticks
-    margin = (high - low) * pad
-    low, high = low - margin, high + margin
+    span = max(high - low, LEAST_SPAN * max(abs(low), abs(high)))
+    middle, half = (low + high) / 2, span * (0.5 + pad)
+    low, high = middle - half, middle + half
     return low, high, [tick for tick in nice_ticks(low, high, 6) if low <= tick <= high]
 
 

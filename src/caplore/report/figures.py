@@ -181,6 +181,7 @@ class Panel:
     title: str
     reading: str
     scale: float = 1.0
+    from_zero: bool = False
 
 
 VALIDATION = "CIDEr of one caption per validation input; the best epoch is kept."
@@ -196,14 +197,22 @@ PANELS = (
         "entropy",
         "entropy (nats per word)",
         "How open the choice of the next word is; at 0 there is no choice left.",
+        from_zero=True,
     ),
     Panel(
         True,
         "distance",
         "distance within a set",
         "Mean distance of captions of one input; at 0 they are all the same.",
+        from_zero=True,
     ),
-    Panel(True, "length", "words per caption", "A length that runs away is the first sign of a collapse."),
+    Panel(
+        True,
+        "length",
+        "words per caption",
+        "A length that runs away is the first sign of a collapse.",
+        from_zero=True,
+    ),
 )
 
 
@@ -214,10 +223,16 @@ def training_curves(groups: Sequence[Group], logs: Mapping[str, Log]) -> list[Pa
     for number, panel in enumerate(PANELS):
         series = list(_curves(groups, logs, panel))
         if series:
-            ends = "; ".join(f"{s.style.label} ends at {s.points[-1][1]:.3g}" for s in series)
-            frame = Frame(f"curve-{number}", panel.title, ends, "steps →", panel.title, width=340, height=230)
-            found[panel.sequence].append(Figure(panel.title, charts.lines(frame, series), panel.reading))
+            found[panel.sequence].append(_panel(f"curve-{number}", panel, series))
     return [Panels(titles[phase], tuple(figures)) for phase, figures in found.items() if figures]
+
+
+def _panel(name: str, panel: Panel, series: Sequence[Series]) -> Figure:
+    ends = "; ".join(f"{s.style.label} ends at {s.points[-1][1]:.3g}" for s in series)
+    frame = Frame(
+        name, panel.title, ends, "steps →", panel.title, width=340, height=230, from_zero=panel.from_zero
+    )
+    return Figure(panel.title, charts.lines(frame, series), panel.reading)
 
 
 def _curves(groups: Sequence[Group], logs: Mapping[str, Log], panel: Panel) -> Iterable[Series]:

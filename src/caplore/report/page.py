@@ -42,7 +42,7 @@ COLUMN_READINGS = {
     "self_cider": "self-CIDEr is near 1 where the captions of a set have little in common, near 0 where they are one.",
     "recall_cider_d": "ref. recall asks for each reference how near the set's best caption for it comes (CIDEr).",
 }
-SET_KINDS = {"rs": "random samples", "bs": "top of the beam", "beam": "beam search, one caption"}
+SET_KINDS = {"rs": "random samples", "bs": "top of the beam", "beam": "one caption"}
 PART_NAMES = {
     "beam": "beam search",
     "rs": "sets, random sampling",
@@ -202,6 +202,8 @@ def _tables(groups: Sequence[Group]) -> list[tuple[tables.Table, str]]:
 
 def _reading(table: tables.Table) -> str:
     more = [COLUMN_READINGS[c.key] for c in table.columns if c.key in COLUMN_READINGS]
+    if table.name == "claim" and not any(cell.spread for cell in table.cells):
+        more = ["With one seed that spread is not known: a marked change may be chance."]
     return " ".join([READINGS[table.name], *more])
 
 

@@ -8,7 +8,7 @@ Every value is a mean over the seeds of a group, with the sample standard deviat
 """
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import floor, log10
 from typing import Any, Literal
@@ -89,6 +89,10 @@ class Table:
     columns: tuple[Column, ...]
     blocks: tuple[Block, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def cells(self) -> Iterator[Cell]:
+        return (cell for block in self.blocks for line in block.lines for cell in line.cells)
 
     @property
     def counts_differ(self) -> bool:
