@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from caplore.metrics.meteor.align import Match, align
+from caplore.metrics.meteor.align import Match, align_each
 from caplore.metrics.meteor.normalize import normalize
 from caplore.metrics.meteor.tables import Tables, install_meteor, is_set_up, tables_file
 from caplore.metrics.meteor.words import Lexicon, Sentence
@@ -90,13 +90,14 @@ class Meteor:
         return pairs[_first_best(score(pairs), np.array(begins, dtype=np.int64))]
 
     def _against_each(self, candidate: Tokens, references: Sequence[Tokens]) -> Iterator[list[int]]:
-        if len(self._sentences) > _SENTENCES_KEPT or len(self._lexicon.matches) > _WORDS_KEPT:
+        if len(self._lexicon.matches) > _WORDS_KEPT:
             self._sentences.clear()
             self._lexicon = Lexicon(self.tables)
-        caption = self._sentence(candidate)
-        for tokens in references:
-            reference = self._sentence(tokens)
-            yield _counts(caption, reference, align(caption, reference, self._lexicon))
+        if len(self._sentences) > _SENTENCES_KEPT:
+            self._sentences.clear()
+        caption, others = self._sentence(candidate), [self._sentence(tokens) for tokens in references]
+        for reference, matches in zip(others, align_each(caption, others, self._lexicon), strict=True):
+            yield _counts(caption, reference, matches)
 
     def _sentence(self, tokens: Tokens) -> Sentence:
         line = " ".join(tokens)

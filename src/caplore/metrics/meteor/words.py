@@ -89,7 +89,9 @@ class Lexicon:
             phrase, end = first_words[word], place
             while phrase is not None:
                 end += 1
-                if phrase.paraphrases:
-                    found.append((place, end - place, phrase.paraphrases))
-                phrase = phrase[words[end]] if end < count else None
+                if paraphrases := phrase.paraphrases:
+                    found.append((place, end - place, paraphrases))
+                if end == count:
+                    break
+                phrase = phrase[words[end]]
         return found
