@@ -2,7 +2,11 @@
 
 import json
 import re
-from collections.abc import Sequence
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -104,3 +108,42 @@ def test_what_cannot_be_is_said_before_anything_is_trained(
         assert main(asked) == 2
         assert said in capsys.readouterr().err
     assert typed == []
+
+
+def test_told_to_stop_it_leaves_no_run_behind_that_goes_on(data: Dataset, tmp_path: Path) -> None:
+    to = tmp_path / "runs"
+    command = [
+        "table",
+        str(data.path),
+        "--objectives",
+        "xe",
+        "--split",
+        "val",
+        "--to",
+        str(to),
+        "--jobs",
+        "1",
+    ]
+    endless = [
+        "100000" if after == "--xe.epochs" else word for after, word in zip(["", *KNOBS], KNOBS, strict=False)
+    ]
+    child = subprocess.Popen([sys.executable, "-m", "caplore", *command, "--", *endless])
+    log = to / "fc-xe-0" / "log.jsonl"
+    try:
+        waited_for(log.is_file)
+        child.terminate()
+        assert child.wait(timeout=60) == 128 + signal.SIGTERM
+    finally:
+        child.kill()
+    said = log.read_bytes()
+    assert json.loads((log.parent / "run.json").read_text())["status"] == "started"
+    assert (log.parent / "checkpoints" / "last.safetensors").is_file()
+    time.sleep(1)
+    assert log.read_bytes() == said
+
+
+def waited_for(event: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not event():
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -6,13 +6,17 @@ interrupted goes on with what is missing, and a run that was cut short is resume
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from caplore.errors import CaploreError, ConfigError
 from caplore.files import read_json
@@ -143,7 +147,7 @@ def run(grid: Sequence[Cell], *, jobs: int, say: Callable[[str], None]) -> None:
     waiting = list(grid)
     running: dict[Future[None], Cell] = {}
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ThreadPoolExecutor(jobs) as pool:
+    with _terminable(), ThreadPoolExecutor(jobs) as pool:
         try:
             while waiting or running:
                 for cell in [c for c in waiting if c.start is None or _is_trained(c.start)]:
@@ -174,6 +178,23 @@ def _is_ready(cell: Cell) -> bool:
 
 
 _CHILDREN: set[subprocess.Popen[str]] = set()
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM unwinds as Ctrl-C does: a grid that is told to stop leaves no run behind that goes on without it."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _stop_children() -> None:
