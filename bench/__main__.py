@@ -9,6 +9,7 @@ Each file has `rows()`, which yields bench.Row. Seconds are the fastest of sever
 import importlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import subprocess
@@ -19,7 +20,10 @@ from typing import Any
 
 import torch
 
+from bench import attempted
+
 HERE = Path(__file__).parent
+RESULTS = HERE / "results"
 UNITS = {"s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))}
 COLUMNS = f"{'':58}{'ours':>12}{'reference':>14}{'ratio':>9}{'max |diff|':>12}"
 
@@ -67,21 +71,25 @@ def version(package: str) -> str | None:
         return None
 
 
-def run(name: str) -> None:
+def run(name: str) -> bool:
+    """Print its rows and keep them; whether all of them could be made, or none is to be made here."""
     found: list[Any] = []
     bench = importlib.import_module(f"bench.bench_{name}")
     why = getattr(bench, "obstacle", lambda: None)()
     if why:
         print(f"\n{name}: not run, {why}", flush=True)
-        return
+        return True
     where = machine()
     print(f"\n{name} · {' · '.join(f'{key} {value}' for key, value in where.items())}\n{COLUMNS}", flush=True)
-    for row in bench.rows():
+    for row in attempted(f"{name}: the rest", bench.rows()):
         found.append(row)
         print(line(row), flush=True)
-    results = HERE / "results" / f"{name}.json"
-    results.parent.mkdir(exist_ok=True)
-    results.write_text(json.dumps({"machine": where, "rows": [r._asdict() for r in found]}, indent=1) + "\n")
+    kept = [r._asdict() for r in found if not math.isnan(r.ours)]
+    if kept:  # else what an earlier run kept is still the best there is
+        results = RESULTS / f"{name}.json"
+        results.parent.mkdir(exist_ok=True)
+        results.write_text(json.dumps({"machine": where, "rows": kept}, indent=1) + "\n")
+    return len(kept) == len(found)
 
 
 def main(names: Iterable[str]) -> int:
@@ -91,9 +99,7 @@ def main(names: Iterable[str]) -> int:
     if unknown:
         print(f"there is no bench_{unknown[0]}.py here; there are {', '.join(known)}", file=sys.stderr)
         return 2
-    for name in names:
-        run(name)
-    return 0
+    return 0 if all([run(name) for name in names]) else 1
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from bench import Row, toolkit
+from bench import Row, attempted, toolkit
 from caplore import models
 from caplore.decoding.beam import beam
 from caplore.decoding.captions import Captions
@@ -34,7 +34,7 @@ from caplore.training.reward import CiderReward
 
 VOCAB, WIDTH, TIME, SAMPLES, REFS, INPUTS = 9_487, 512, 16, 5, 5, 20_000
 POOLED, REGIONS = 2_048, (36, 2_048)
-ATTENDING = ("att2in", "updown", "transformer")
+ATTENDING = ("transformer", "updown", "att2in")
 
 
 def obstacle() -> str | None:
@@ -63,20 +63,20 @@ def rows(size: Size = Size()) -> Iterator[Row]:
     limits = Limits.measured(size)
     yield Row("products of bf16", limits.rate / 1e12, unit="TFLOP/s", note="8,192 x 8,192 x 8,192")
     yield Row("copies", limits.bandwidth / 1e12, unit="TB/s", note="read and written")
-    data = made("fc", size)
-    theirs = their("fc", size)
-    for images in size.batches:
-        yield from sequence_rows("fc", data, images, theirs, limits, size)
-    yield from xe_rows("fc", data, theirs, limits, size)
-    yield from decoding_rows("fc", data, theirs, size)
-    del data
-    for name in ATTENDING:
-        data = made(name, size)
-        theirs = their(name, size)
-        yield from sequence_rows(name, data, size.usual, theirs, limits, size)
-        yield from xe_rows(name, data, theirs, limits, size)
-        yield from decoding_rows(name, data, theirs, size)
-        del data, theirs
+    for name in ("fc", *ATTENDING):
+        yield from attempted(name, model_rows(name, limits, size))
+
+
+def model_rows(name: str, limits: "Limits", size: Size) -> Iterator[Row]:
+    """Steps and decoding of one model; each row that fails says why, and the next one is tried."""
+    data, theirs = made(name, size), their(name, size)
+    for images in size.batches if name == "fc" else (size.usual,):
+        yield from attempted(
+            f"{name}: SLL-SLE step, {images} images",
+            sequence_rows(name, data, images, theirs, limits, size),
+        )
+    yield from attempted(f"{name}: XE step", xe_rows(name, data, theirs, limits, size))
+    yield from attempted(f"{name}: decoding", decoding_rows(name, data, theirs, size))
 
 
 # What is worked on.
