@@ -66,9 +66,19 @@ def one_image(rng: random.Random) -> tuple[Captions, Captions]:
     return candidates[:1], references[:1]
 
 
+def with_white_space(rng: random.Random) -> tuple[Captions, Captions]:
+    """Words that the tokeniser keeps together by a no-break space: two to BLEU and CIDEr, one to ROUGE-L."""
+    candidates, references = ordinary(rng)
+    odd_ones = ["25\u00a01/2", "1\u00a01/2", "1/2", "25"]
+    for captions in (*candidates, *references):
+        for i in range(0, len(captions), 2):
+            captions[i] = f"{captions[i]} {rng.choice(odd_ones)} {rng.choice(WORDS)}"
+    return candidates, references
+
+
 def metrics() -> tuple[Path, dict[str, Any]]:
     cases = {}
-    for number, make in enumerate((ordinary, ragged, odd, one_image)):
+    for number, make in enumerate((ordinary, ragged, odd, one_image, with_white_space)):
         candidates, references = make(random.Random(number))
         cases[make.__name__] = {
             "candidates": candidates,

@@ -19,7 +19,7 @@ SENTENCE = ("bleu", "rouge_l", "cider_d")
 
 
 def words(captions: list[list[str]]) -> list[list[list[str]]]:
-    return [[caption.split() for caption in some] for some in captions]
+    return [[caption.split(" ") if caption else [] for caption in some] for some in captions]
 
 
 @pytest.mark.parametrize("slot", [0, 1, 2])

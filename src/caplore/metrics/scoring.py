@@ -28,6 +28,7 @@ from caplore.metrics.corpus import (
     encode,
     parts,
     renumbered,
+    split_at_white_space,
     tokenizer_name,
 )
 from caplore.metrics.ngrams import ORDERS, Ngrams, RowCounts, ngrams
@@ -54,7 +55,8 @@ def corpus_frequencies(
     """Document frequencies of a corpus, usually the training captions of each image; `name` goes into signatures."""
     lexicon = Lexicon()
     with _one_thread():
-        return CorpusFrequencies.of(encode(references, lexicon, tokenize), lexicon, name)
+        refs = split_at_white_space(encode(references, lexicon, tokenize), lexicon)
+        return CorpusFrequencies.of(refs, lexicon, name)
 
 
 def text_scores(
@@ -101,19 +103,24 @@ def _text_scores(
     tokenize: Tokenizer | None,
 ) -> Scores:
     lexicon = Lexicon(df.lexicon if df else {})
-    refs = encode(references, lexicon, tokenize)
+    as_tokenised = encode(candidates, lexicon, tokenize), encode(references, lexicon, tokenize)
+    words, refs = (split_at_white_space(side, lexicon) for side in as_tokenised)
     frequencies = df
     if df is None and (chosen & _WEIGHED or ("coverage" in chosen and covered == "cider_d")):
         frequencies = CorpusFrequencies.of(refs, lexicon, "references")
-    words = encode(candidates, lexicon, tokenize)
     found = _Found(words)
-    for inputs, padded in parts(words, refs, words=len(lexicon)):
+    sides = (words, refs) if as_tokenised == (words, refs) else (words, refs, *as_tokenised)
+    for inputs, padded in parts(*sides, words=len(lexicon)):
         _score_part(_Part.of(inputs, padded, frequencies, len(lexicon)), chosen, covered, found)
     scores = Scores(words.inputs)
     sign = _Signer(tokenizer_name(candidates, tokenize), scores.size, frequencies)
     _report_sentences(scores, found, chosen, sign)
     _report_sets(scores, found, chosen, covered, sign)
-    known = None if training is None else encode([list(training)], lexicon, tokenize)
+    known = (
+        None
+        if training is None
+        else split_at_white_space(encode([list(training)], lexicon, tokenize), lexicon)
+    )
     _report_said(scores, words, chosen, known, lexicon, sign)
     return scores
 
@@ -159,14 +166,16 @@ class _Part:
     refs: Padded
     true_ids: Sequence[Padded]
     """Captions and references in ids of the lexicon, where those above are renumbered."""
+    as_tokenised: Sequence[Padded]
+    """The same with words that hold white space, which ROUGE-L does not split."""
     frequencies: CorpusFrequencies | None
 
     @classmethod
     def of(
         cls, inputs: Tensor, padded: Sequence[Padded], frequencies: CorpusFrequencies | None, words: int
     ) -> "_Part":
-        captions, refs = renumbered(padded, words)
-        return cls(inputs, captions, refs, padded, frequencies)
+        captions, refs = renumbered(padded[:2], words)
+        return cls(inputs, captions, refs, padded[:2], padded[-2:], frequencies)
 
     @cached_property
     def grams(self) -> Ngrams:
@@ -225,8 +234,10 @@ def _score_part(part: _Part, chosen: frozenset[str], covered: Covered, found: _F
         for n, values in enumerate(bleu.bleu(numbers).unbind(-1), start=1):
             found.captions(f"bleu_{n}", part, values)
     if "rouge_l" in chosen:
+        said, true = part.as_tokenised
+        metric = rouge.RougeL(False, torch.double)
         found.captions(
-            "rouge_l", part, rouge.RougeL(False, torch.double).score(part.captions.tokens, _rouge(part))
+            "rouge_l", part, metric.score(said.tokens, metric.prepare(true.tokens, part.refs.there))
         )
     for name, sigma in (("cider_d", cider.CiderD.sigma), ("cider", None)):
         if name in chosen:
@@ -265,10 +276,6 @@ def _score_sets(part: _Part, chosen: frozenset[str], found: _Found) -> None:
         found.inputs("vendi", part, diversity.vendi_score(alike, there).unsqueeze(1))
 
 
-def _rouge(part: _Part) -> rouge.References:
-    return rouge.RougeL(False, torch.double).prepare(part.refs.tokens, part.refs.there)
-
-
 def _likeness(part: _Part, covered: Covered) -> Float[Tensor, "some rows refs"]:
     match covered:
         case "cider_d":
@@ -277,7 +284,9 @@ def _likeness(part: _Part, covered: Covered) -> Float[Tensor, "some rows refs"]:
             numbers = bleu.single_statistics(part.grams, part.bleu_references).double()
             return bleu.bleu(numbers)[..., 3] * part.refs.there.unsqueeze(1)
         case "rouge_l":
-            return rouge.RougeL(False, torch.double).similarity(part.captions.tokens, _rouge(part))
+            said, true = part.as_tokenised
+            metric = rouge.RougeL(False, torch.double)
+            return metric.similarity(said.tokens, metric.prepare(true.tokens, part.refs.there))
 
 
 class _Signer(NamedTuple):
