@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caplore.decoding import greedy, sample
+from caplore.decoding import greedy, sample, sampling
 from caplore.decoding.sampling import draw, truncated
 from caplore.models import build
 from caplore.models.protocol import Features
@@ -147,6 +147,35 @@ def test_the_generator_decides_all(toy) -> None:
 
     assert torch.equal(draw(1), draw(1))
     assert not torch.equal(draw(1), draw(2))
+
+
+@pytest.mark.parametrize("name", ["fc", "att2in", "updown", "transformer"])
+@pytest.mark.parametrize("with_greedy", [False, True])
+def test_captions_that_have_ended_leave_and_change_nothing(
+    name: str, with_greedy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, features = make(name)
+    model.out.bias.data[0] += 12 if name == "transformer" else 2  # captions of all lengths
+    rows, step = [], model.step
+
+    def counted(tokens: torch.Tensor, state: tuple) -> tuple:
+        rows.append(len(tokens))
+        return step(tokens, state)
+
+    monkeypatch.setattr(model, "step", counted)
+    knobs = {"samples": 20, "max_words": 30, "with_greedy": with_greedy}
+    found = []
+    for share in (sampling.LEAVE, -1.0):
+        monkeypatch.setattr(sampling, "LEAVE", share)
+        rows.clear()
+        out = sample(model, features, **knobs, generator=generator(0))
+        found.append((out if with_greedy else (out,), rows[1:]))
+    (left, few), (stayed, many) = found
+    assert few[0] == many[0] == IMAGES * (20 + with_greedy)
+    assert sum(few) < 0.8 * sum(many)
+    for a, b in zip(left, stayed, strict=True):
+        assert torch.equal(a.tokens, b.tokens)
+        torch.testing.assert_close(a.token_logprob, b.token_logprob, **FLOAT32_SOFTMAX)
 
 
 def test_dropout_never_reaches_the_samples() -> None:

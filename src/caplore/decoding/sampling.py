@@ -1,7 +1,7 @@
 """One word after the other: the most probable (greedy) or a drawn one (sample).
 
 Everything stays on the device. On CUDA the loops run `max_words` steps without asking the host anything, so
-a CUDA graph can capture them; on the CPU they stop when every caption has ended.
+a CUDA graph can capture them; on the CPU captions that have ended leave the batch, and the loop stops with the last.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from caplore.decoding.captions import Captions
-from caplore.models.protocol import BOS, EOS, Captioner, Features, State, repeat_state
+from caplore.models.protocol import BOS, EOS, Captioner, Features, State, repeat_state, select_state
 
 Choice = tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]
 Uniforms = Callable[[int], Float[Tensor, " rows"]]
 """Numbers from [0, 1) for so many rows, asked for once per word: who gives them decides what is drawn."""
+Choose = Callable[[Float[Tensor, "rows vocab"], Int[Tensor, " rows"] | None], Choice]
+"""A word for each row of logits; and which rows they are, None for all."""
+
+LEAVE = 0.75  # captions that have ended leave when at most this share is still being said
 
 
 def greedy(model: Captioner, features: Features, *, max_words: int) -> Captions:
@@ -25,7 +29,9 @@ def greedy(model: Captioner, features: Features, *, max_words: int) -> Captions:
     _check(max_words=max_words)
     with torch.no_grad():
         logits, *state = _first_step(model, features)
-        tokens, logprob = _roll(model, logits, tuple(state), most_probable, max_words)
+        tokens, logprob = _roll(
+            model, logits, tuple(state), lambda logits, _: most_probable(logits), max_words
+        )
     return Captions(tokens[:, None], logprob[:, None])
 
 
@@ -90,12 +96,20 @@ def sample(
         if with_greedy:
             rows = tuple(torch.cat(parts) for parts in zip(rows, first, strict=True))
 
-        def choose(logits: Float[Tensor, "rows vocab"]) -> Choice:
-            kept = truncated(logits[:drawn], temperature=temperature, top_k=top_k, top_p=top_p)
-            tokens, logprob = draw(kept, generator, uniforms)
+        numbers = uniforms
+        if numbers is None and first[0].device.type == "cpu":
+            numbers = partial(torch.rand, generator=generator)
+
+        def choose(logits: Float[Tensor, "rows vocab"], which: Int[Tensor, " rows"] | None) -> Choice:
+            here, uniform = drawn, None if numbers is None else numbers(drawn)
+            if which is not None and uniform is not None:  # who has left takes nobody's chance along
+                which = which[which < drawn]
+                here, uniform = len(which), uniform[which]
+            kept = truncated(logits[:here], temperature=temperature, top_k=top_k, top_p=top_p)
+            tokens, logprob = draw(kept, generator, None if uniform is None else lambda _: uniform)
             if not with_greedy:
                 return tokens, logprob
-            best, best_logprob = most_probable(logits[drawn:])
+            best, best_logprob = most_probable(logits[here:])
             return torch.cat([tokens, best]), torch.cat([logprob, best_logprob])
 
         tokens, logprob = _roll(model, rows[0], rows[1:], choose, max_words)
@@ -170,25 +184,30 @@ def _first_step(model: Captioner, features: Features) -> tuple[Tensor, ...]:
 
 
 def _roll(
-    model: Captioner,
-    logits: Float[Tensor, "rows vocab"],
-    state: State,
-    choose: Callable[[Tensor], Choice],
-    max_words: int,
+    model: Captioner, logits: Float[Tensor, "rows vocab"], state: State, choose: Choose, max_words: int
 ) -> tuple[Int[Tensor, "rows time"], Float[Tensor, "rows time"]]:
     """Choose from the logits and step on, `max_words` times, or until all have ended where looking is free."""
     rows, device = len(logits), logits.device
     ended = torch.zeros(rows, dtype=torch.bool, device=device)
     tokens = torch.full((rows, max_words), EOS, device=device)
     logprobs = torch.zeros(rows, max_words, device=device)
+    which: Tensor | None = None
     for time in range(max_words):
-        token, logprob = choose(logits.float())
+        token, logprob = choose(logits.float(), which)
         token = token.masked_fill(ended, EOS)
-        tokens[:, time] = token
-        logprobs[:, time] = logprob.masked_fill(ended, 0.0)
+        at = slice(None) if which is None else which
+        tokens[at, time] = token
+        logprobs[at, time] = logprob.masked_fill(ended, 0.0)
         ended = ended | (token == EOS)
-        if time == max_words - 1 or (device.type == "cpu" and bool(ended.all())):
+        if time == max_words - 1:
             break
+        if device.type == "cpu":
+            said = (~ended).nonzero().squeeze(1)
+            if len(said) == 0:
+                break
+            if len(said) <= LEAVE * len(ended):
+                which = said if which is None else which[said]
+                token, state, ended = token[said], select_state(state, said), ended[said]
         logits, state = model.step(token, state)
     return tokens, logprobs
 
