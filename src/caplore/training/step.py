@@ -27,6 +27,7 @@ from caplore.objectives.sll_me import entropy_bonus, token_entropy
 from caplore.objectives.xe import xe_loss
 from caplore.training.config import Marginal, MaxAtK, Sequence, Sll, SllMe, SllSle
 from caplore.training.distributed import World
+from caplore.training.forced import force
 from caplore.training.reward import Reward
 
 Stats = dict[str, Float[Tensor, ""]]
@@ -74,10 +75,10 @@ def _xe(
     label_smoothing: float,
     world: World,
 ) -> Float[Tensor, ""]:
-    flat = shortened(tokens).flatten(0, 1)
-    mask = own_tokens(flat)
-    logits = model(features, flat)
-    return xe_loss(logits, flat, mask, label_smoothing=label_smoothing, count=world.sum_(mask.sum().float()))
+    said = force(model, features, tokens)
+    logits, words, mask = (part[None] for part in (said.logits, said.tokens, said.mask))
+    count = world.sum_(mask.sum().float())
+    return xe_loss(logits, words, mask, label_smoothing=label_smoothing, count=count)
 
 
 def sequence_step(
@@ -114,14 +115,14 @@ def sequence_step(
     advantage = advantages(objective, samples, score, greedy_score, distance, reward, index)
 
     model.train(phase.dropout)
-    mask = own_tokens(samples.tokens)
-    logits = model(features, samples.tokens.flatten(0, 1)).view(*samples.tokens.shape, -1)
+    said = force(model, features, samples.tokens)
+    mask = said.own
     count = update.world.sum_(denominator(mask, phase.reduction))
-    loss = policy_loss(
-        gather_logprob(logits, samples.tokens), mask, advantage, reduction=phase.reduction, count=count
-    )
+    logprob = said.at_home(gather_logprob(said.logits, said.tokens))
+    loss = policy_loss(logprob, mask, advantage, reduction=phase.reduction, count=count)
     if isinstance(objective, SllMe):
-        loss = loss - objective.entropy_weight * entropy_bonus(token_entropy(logits), mask, count=count)
+        entropy = said.at_home(token_entropy(said.logits))
+        loss = loss - objective.entropy_weight * entropy_bonus(entropy, mask, count=count)
     if references is not None:
         xe = _xe(model, features, references, 0.0, update.world)
         loss = (1 - phase.xe_weight) * loss + phase.xe_weight * xe
