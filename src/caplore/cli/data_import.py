@@ -114,19 +114,25 @@ def import_command(argv: list[str]) -> int:
     if options.kind == "features":
         return _features_command(options)
     from caplore.data.importers.checking import check, summary
-    from caplore.data.importers.own import give_splits
+    from caplore.data.importers.splitting import ByHash
     from caplore.data.importers.writing import REPORT, refuse_existing, write
 
     refuse_existing(options.to)
     source = read(options.kind, options.path, options.media)
+    by_hash = None
     if options.resplit or not any(item.split for item in source.items):
-        give_splits(source.items, val=options.val, test=options.test, seed=options.seed)
+        by_hash = ByHash(options.val, options.test, options.seed)
         source.notes["splits_by"] = (
             f"hash of the ids, seed {options.seed}, val {options.val}, test {options.test}"
         )
     features = feature_files(options)
-    checked = check(source, look=glance, needs_media=source.media != "none" and features is None)
+    needs_media = source.media != "none" and features is None
+    checked = check(source, look=glance, needs_media=needs_media, by_hash=by_hash)
     print(summary(checked))
+    if checked.inputs and not any(item.split == "train" for item in checked.inputs):
+        print(
+            "\nno input is in the split train, so nothing can be trained on: --resplit splits all of them anew"
+        )
     dataset = write(checked, options.to, copy=options.copy)
     print(f"\n{dataset.path}: {len(dataset.inputs):,} inputs; all that was found: {dataset.path / REPORT}")
     if features is not None:
@@ -151,9 +157,11 @@ def read(kind: str, path: Path, media: Path | None) -> "Source":
 
     match kind:
         case "coco" | "flickr30k":
-            return read_coco(path, media)
+            return read_coco(path, media, name=kind)
+        case "flickr8k" if path.is_file() or (path / "dataset_flickr8k.json").is_file():
+            return read_coco(path, media, name=kind)
         case "flickr8k":
-            return read_coco(path, media) if path.is_file() else read_flickr8k(path, media)
+            return read_flickr8k(path, media)
         case "tgif":
             return read_tgif(path, media)
         case "msvd":

@@ -1,5 +1,6 @@
 """Every kind of trouble is found, and nothing is dropped in silence."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -107,6 +108,20 @@ def test_a_file_is_found_flat_or_with_another_suffix(draw: Draw) -> None:
         str(folder / "COCO_1.jpg"),
         str(folder / "two.png"),
     ]
+
+
+def test_a_file_is_found_in_another_case_another_unicode_form_or_a_folder_further_in(draw: Draw) -> None:
+    """Cameras write .JPG, macOS takes accents apart, archives have a folder in them; a guess between two is none."""
+    apart = unicodedata.normalize("NFD", "café.jpg")
+    folder = draw("pictures", ["ONE.JPG", apart, "images/three.jpg", "x/four.jpg", "y/four.jpg", ".five.jpg"])
+    names = ["one.jpg", "café.jpg", "three.jpg", "four.jpg", "z/three.jpg", "five.jpg"]
+    checked = check(source([Item(name, "train", name, [f"a picture {name}"]) for name in names], folder))
+    assert {i.id: i.file for i in checked.inputs} == {
+        "one.jpg": folder / "ONE.JPG",
+        "café.jpg": folder / apart,
+        "three.jpg": folder / "images/three.jpg",
+    }
+    assert [f.id for f in checked.findings if f.kind == "missing-file"] == names[3:]
 
 
 def test_what_a_look_says_is_listed_with_the_id(draw: Draw) -> None:

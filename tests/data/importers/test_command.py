@@ -41,6 +41,18 @@ def test_a_folder_of_photos(photos: Path, tmp_path: Path, capsys: pytest.Capture
     assert open_dataset(tmp_path / "again").inputs == dataset.inputs
 
 
+def test_files_that_are_elsewhere_and_nothing_to_train_on(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "table.csv").write_text("file,caption,split\nphoto 1.jpg,a photo of one,val\n")
+    typed = ["data", "import", "csv", str(tmp_path / "table.csv"), "--to", str(tmp_path / "data")]
+    (tmp_path / "empty").mkdir()
+    assert main([*typed, "--media", str(tmp_path / "empty")]) == 2
+    assert "1 files are not there: say which folder they are in with --media DIR" in capsys.readouterr().err
+    assert main([*typed, "--media", str(photos)]) == 0
+    assert "nothing can be trained on: --resplit" in capsys.readouterr().out
+
+
 def test_tgif_counts_what_is_gone_and_what_stands_still(
     draw: Draw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

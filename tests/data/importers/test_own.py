@@ -1,18 +1,15 @@
-"""Your own data: tables, folders, and splits that are the same every time."""
+"""Your own data: tables and folders."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from caplore.data.importers.checking import check
-from caplore.data.importers.own import give_splits, read_own, split_by_hash
-from caplore.data.importers.source import Item
-from caplore.errors import ConfigError, InputError
+from caplore.data.importers.own import read_own
+from caplore.data.importers.splitting import ByHash
+from caplore.errors import InputError
 
 Draw = Callable[[str, Sequence[str]], Path]
 
@@ -87,8 +84,7 @@ def test_a_path_that_is_none_is_left_out(file: str, tmp_path: Path) -> None:
     (tmp_path / "y.jsonl").write_text(json.dumps({"file": file, "text": "a dog"}) + "\n")
     for name in ("x.jsonl", "y.jsonl"):
         source = read_own(tmp_path / name)
-        give_splits(source.items, val=0.1, test=0.1)
-        assert check(source).inputs == []
+        assert check(source, by_hash=ByHash()).inputs == []
 
 
 @pytest.mark.parametrize("content", ["", "a.jpg,a dog\n", "file,comment\na.jpg,x\n", "caption\na dog\n"])
@@ -128,60 +124,116 @@ def test_a_folder_of_nothing_says_what_to_put_there(tmp_path: Path) -> None:
         read_own(tmp_path)
 
 
-# Splits
+def test_a_folder_of_text_beside_pictures_ignores_what_is_hidden(draw: Draw) -> None:
+    folder = draw("mine", ["a.jpg", "._a.jpg", "__MACOSX/._a.jpg", ".thumbnails/a.jpg"])
+    assert [item.id for item in read_own(folder).items] == ["a"]
 
 
-def test_splits_by_hash_never_change() -> None:
-    """Golden: these ids were split like this the first time, and must be on every machine and in every version."""
-    names = [f"picture-{i}" for i in range(12)]
-    splits = [split_by_hash(name, val=0.2, test=0.2) for name in names]
-    assert splits == [
-        "test",
-        "train",
-        "test",
-        "train",
-        "test",
-        "train",
+# Tables as spreadsheets, other systems and people write them
+
+
+def test_a_caption_with_a_comma_but_no_quotes_is_left_out_not_cut(tmp_path: Path) -> None:
+    """Its rest would be its split, or nothing."""
+    (tmp_path / "x.csv").write_text("file,caption,split\na.jpg,a dog, running,train\nb.jpg,a cat,val,,\n")
+    source = read_own(tmp_path / "x.csv")
+    assert [(i.id, i.captions, i.split) for i in source.items] == [("b", ["a cat"], "val")]
+    ((kind, where, detail),) = [(f.kind, f.id, f.detail) for f in source.findings]
+    assert (kind, where) == ("malformed", "x.csv, line 2")
+    assert detail.startswith("4 columns, 3 in the first line; a caption with a comma in it needs quotes")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "between"), [(".csv", ","), (".csv", ";"), (".csv", "\t"), (".tsv", "\t")]
+)
+def test_a_quote_that_is_not_closed_takes_no_rows_with_it_in_silence(
+    suffix: str, between: str, tmp_path: Path
+) -> None:
+    lines = [
+        "file|caption",
+        'a.jpg|"STOP it says',
+        "b.jpg|a cat",
+        'c.jpg|a sign that says "STOP"',
+        "d.jpg|a cow",
+    ]
+    (tmp_path / f"x{suffix}").write_text("\n".join(lines).replace("|", between))
+    source = read_own(tmp_path / f"x{suffix}")
+    assert [(f.kind, f.id) for f in source.findings] == [("malformed", f"x{suffix}, lines 2 to 4")]
+    assert [i.id for i in source.items] == ["d"]
+
+
+def test_a_caption_of_several_lines_in_quotes_is_one(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text('file,caption\na.jpg,"a dog,\nrunning, fast"\nb.jpg,a cat\n')
+    source = read_own(tmp_path / "x.csv")
+    assert [i.captions for i in source.items] == [["a dog,\nrunning, fast"], ["a cat"]]
+    assert source.findings == []
+
+
+def test_a_spreadsheet_with_semicolons(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes("\ufeffImage;Caption\r\nhünd.jpg;a dog, running\r\n".encode())
+    assert [(i.id, i.captions) for i in read_own(tmp_path / "x.csv").items] == [("hünd", ["a dog, running"])]
+
+
+def test_lines_that_are_no_json_are_listed_and_the_others_read(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(
+        '{"file": "a.jpg", "text": "a dog"}\n{"file": \n[1]\n\n{"id": "b", "text": "x"}'
+    )
+    source = read_own(tmp_path / "x.jsonl")
+    assert [i.id for i in source.items] == ["a", "b"]
+    assert [(f.kind, f.id) for f in source.findings] == [
+        ("malformed", "x.jsonl, line 2"),
+        ("malformed", "x.jsonl, line 3"),
+    ]
+
+
+def test_a_json_list_of_objects(tmp_path: Path) -> None:
+    rows = [{"image": "a.jpg", "caption": ["a dog", "the dog"]}, 3, {"image": "b.jpg", "caption": "a cat"}]
+    (tmp_path / "x.json").write_text(json.dumps(rows, indent=1))
+    source = read_own(tmp_path / "x.json")
+    assert {i.id: i.captions for i in source.items} == {"a": ["a dog", "the dog"], "b": ["a cat"]}
+    assert [f.id for f in source.findings] == ["x.json[1]"]
+
+
+def test_splits_are_known_by_their_usual_names(tmp_path: Path) -> None:
+    names = ["Train", "TRAINING", "valid", "Validation", "dev", " test ", "Testing", "fold 3"]
+    rows = [f"{number}.jpg,a caption,{name}" for number, name in enumerate(names)]
+    (tmp_path / "x.csv").write_text("\n".join(["file,caption,split", *rows]))
+    source = read_own(tmp_path / "x.csv")
+    assert [i.split for i in source.items] == [
         "train",
         "train",
         "val",
-        "train",
-        "train",
-        "train",
+        "val",
+        "val",
+        "test",
+        "test",
+        "fold 3",
+    ]
+    source.media = "none"
+    assert [(f.kind, f.id, f.detail) for f in check(source).findings if f.kind == "odd-split"] == [
+        ("odd-split", "fold 3", "1 inputs")
     ]
 
 
-@given(
-    names=st.sets(st.text(max_size=8), min_size=1, max_size=30), val=st.floats(0, 0.4), test=st.floats(0, 0.4)
-)
-def test_a_split_does_not_depend_on_the_others(names: set[str], val: float, test: float) -> None:
-    alone = {name: split_by_hash(name, val=val, test=test) for name in names}
-    fewer = {name: split_by_hash(name, val=val, test=test) for name in sorted(names)[: len(names) // 2 + 1]}
-    assert fewer.items() <= alone.items()
-
-
-def test_shares_are_what_was_asked() -> None:
-    counts = Counter(split_by_hash(str(i), val=0.1, test=0.2) for i in range(20_000))
-    assert abs(counts["val"] / 20_000 - 0.1) < 0.01  # 5 standard deviations
-    assert abs(counts["test"] / 20_000 - 0.2) < 0.015
-
-
-def test_another_seed_splits_another_way() -> None:
-    names = [str(i) for i in range(100)]
-    assert [split_by_hash(n, val=0.3, test=0.3, seed=0) for n in names] != [
-        split_by_hash(n, val=0.3, test=0.3, seed=1) for n in names
+def test_rows_of_one_input_in_two_splits_are_said(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("file,caption,split\na.jpg,one,\na.jpg,two,val\na.jpg,three,train\n")
+    source = read_own(tmp_path / "x.csv")
+    assert [(i.split, i.captions) for i in source.items] == [("val", ["one", "two", "three"])]
+    assert [(f.kind, f.id, f.detail) for f in source.findings] == [
+        ("in-two-splits", "a", "val, and train by x.csv, line 4")
     ]
 
 
-@given(count=st.integers(3, 40), seed=st.integers(0, 50))
-@example(count=3, seed=39)  # one to train on, two in val: the test split's must come from val
-def test_few_inputs_leave_no_split_empty(count: int, seed: int) -> None:
-    items = [Item(f"i{n}", None, None, ["a"]) for n in range(count)]
-    give_splits(items, val=0.1, test=0.1, seed=seed)
-    assert {item.split for item in items} == {"train", "val", "test"}
+def test_paths_are_taken_relative_to_the_folder(draw: Draw, tmp_path: Path) -> None:
+    """So that ids are the same wherever the folder is, and those that caplore caption gives."""
+    folder = draw("mine", ["a.jpg", "sub/b.jpg"])
+    (folder / "captions.csv").write_text(f"file,caption\n{folder / 'a.jpg'},a dog\nsub\\b.jpg,a cat\n")
+    assert [(i.id, i.file) for i in read_own(folder).items] == [("a", "a.jpg"), ("sub/b", "sub/b.jpg")]
 
 
-@pytest.mark.parametrize(("val", "test"), [(0.5, 0.5), (-0.1, 0.1), (0.0, 1.0)])
-def test_shares_that_leave_nothing_to_train_on(val: float, test: float) -> None:
-    with pytest.raises(ConfigError, match="leave nothing to train on"):
-        split_by_hash("a", val=val, test=test)
+def test_kaggle_s_flickr8k(draw: Draw) -> None:
+    folder = draw("flickr", ["Images/1.jpg", "Images/2.jpg"])
+    (folder / "captions.txt").write_text("image,caption\n1.jpg,A dog .\n2.jpg,A cat .\n1.jpg,The dog .\n")
+    assert [(i.id, i.file) for i in check(read_own(folder), by_hash=ByHash()).inputs] == [
+        ("1", folder / "Images/1.jpg"),
+        ("2", folder / "Images/2.jpg"),
+    ]

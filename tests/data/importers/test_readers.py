@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from caplore.cli.data_import import read
 from caplore.data.importers.checking import check
 from caplore.data.importers.coco import read_coco
 from caplore.data.importers.flickr import read_flickr8k
@@ -104,6 +105,37 @@ def test_karpathy_s_flickr_is_named_by_its_files(tmp_path: Path) -> None:
     assert found(source) == {"123_ab": ("test", "123_ab.jpg", ["A dog ."])}
 
 
+def test_of_karpathy_s_three_files_the_one_that_is_meant_is_read(tmp_path: Path) -> None:
+    for name in ("coco", "flickr8k", "flickr30k"):
+        image = {"filename": f"{name}.jpg", "split": "test", "sentences": [{"raw": "A dog ."}]}
+        save(tmp_path / f"dataset_{name}.json", {"dataset": name, "images": [image]})
+    for name in ("coco", "flickr8k", "flickr30k"):
+        source = read(name, tmp_path, None)
+        assert (source.name, [item.id for item in source.items]) == (name, [name])
+
+
+def test_coco_s_annotations_folder_has_its_pictures_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "val2017").mkdir()
+    (tmp_path / "annotations").mkdir()
+    content = {
+        "images": [{"id": 1, "file_name": "1.jpg"}],
+        "annotations": [{"image_id": 1, "caption": "A dog."}],
+    }
+    path = save(tmp_path / "annotations/captions_val2017.json", content)
+    for where in (path, tmp_path / "annotations", tmp_path):
+        source = read_coco(where)
+        assert (source.media_folder, source.items[0].file) == (tmp_path, "val2017/1.jpg")
+
+
+def test_boxes_are_no_captions(tmp_path: Path) -> None:
+    content = {
+        "images": [{"id": 1, "file_name": "1.jpg"}],
+        "annotations": [{"image_id": 1, "bbox": [0, 0, 1, 1]}],
+    }
+    with pytest.raises(InputError, match=r"none of its 1 annotations has a caption\n.*captions_train2014"):
+        read_coco(save(tmp_path / "instances_val2017.json", content))
+
+
 @pytest.mark.parametrize("content", ["[]", '{"images": 3}', "{", '"words"'])
 def test_json_that_is_not_coco(content: str, tmp_path: Path) -> None:
     with pytest.raises(InputError):
@@ -111,7 +143,7 @@ def test_json_that_is_not_coco(content: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_without_captions_says_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"dataset_\*\.json, captions_\*\.json"):
+    with pytest.raises(InputError, match=r"dataset_coco\.json, captions_\*\.json"):
         read_coco(tmp_path)
 
 

@@ -6,17 +6,18 @@ noticed, each with the input's name: nothing is dropped in silence.
 
 import hashlib
 import itertools
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from caplore.data.dataset import Media
-from caplore.data.importers.source import Finding, Item, Source
+from caplore.data.importers.media import MediaFolder
+from caplore.data.importers.source import SPLIT_NAMES, Finding, Item, Source
+from caplore.data.importers.splitting import ByHash
 
 LEFT_OUT, MENDED, NOTICED = "left out", "mended", "kept as it is"
 KINDS = {  # kind -> (what it is, what was done about it), the gravest first
@@ -31,6 +32,7 @@ KINDS = {  # kind -> (what it is, what was done about it), the gravest first
     "not-captioned": ("named in a list of inputs, but described nowhere", LEFT_OUT),
     "caption-of-nothing": ("a caption of an input that does not exist", LEFT_OUT),
     "malformed": ("a line or record that cannot be read", LEFT_OUT),
+    "odd-split": ("a split that is not called train, val or test", NOTICED),
     "same-file": ("the same picture or clip twice in one split", NOTICED),
     "media-missing": ("the file is not there: the input has features only", NOTICED),
     "empty-caption": ("an empty caption", LEFT_OUT),
@@ -46,8 +48,6 @@ KINDS = {  # kind -> (what it is, what was done about it), the gravest first
 SHORTEST, LONGEST = 2, 60  # words; outside of it a caption is called odd
 COMMON = 0.02  # a caption that more than this share of the inputs (and at least 5) have is called common
 HEAD = 16_384  # bytes compared before whole files are
-
-OTHER_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".mp4", ".webm", ".avi", ".mkv")
 
 Look = Callable[[Path, Media], Finding | None]
 
@@ -74,11 +74,22 @@ class Checked:
 
 
 def check(
-    source: Source, *, look: Look = lambda path, media: None, needs_media: bool = True, workers: int = 4
+    source: Source,
+    *,
+    look: Look = lambda path, media: None,
+    needs_media: bool = True,
+    by_hash: ByHash | None = None,
+    workers: int = 4,
 ) -> Checked:
-    """Look at everything. `look` opens a file and says what is wrong with it; without media, features must do."""
+    """Look at everything. `look` opens a file and says what is wrong with it; without media, features must do.
+
+    `by_hash` splits anew: among the inputs that can be used, so that what is left out leaves no split empty.
+    """
     findings = list(source.findings)
+    if by_hash is not None:
+        source = replace(source, items=[replace(item, split=by_hash.of(item.id)) for item in source.items])
     usable: list[Usable] = []
+    folder = MediaFolder(source.media_folder)
     for item in _merged(source.items, findings):
         captions = _captions(item, findings)
         if not item.split:
@@ -86,15 +97,28 @@ def check(
         elif not captions:
             findings.append(Finding("no-caption", item.id, item.where))
         else:
-            usable.append(Usable(item.id, item.split, _found(source.media_folder, item), tuple(captions)))
+            usable.append(Usable(item.id, item.split, folder.find(item.file), tuple(captions)))
     if source.media != "none":
         usable = _with_media(usable, source, findings, look, needs_media, workers)
+    if by_hash is not None:
+        split_of = by_hash.settled([item.id for item in usable])
+        usable = [replace(item, split=split_of[item.id]) for item in usable]
     media = source.media if any(item.file for item in usable) else "none"
+    findings += _odd_splits(usable)
     findings += _same_files(usable)
     findings += _common_captions(usable)
     order = {kind: rank for rank, kind in enumerate(KINDS)}
     findings.sort(key=lambda finding: order[finding.kind])
     return Checked(source.name, media, usable, findings, source.notes)
+
+
+def _odd_splits(inputs: Sequence[Usable]) -> list[Finding]:
+    counts = Counter(item.split for item in inputs)
+    return [
+        Finding("odd-split", split, f"{count} inputs")
+        for split, count in counts.items()
+        if split not in SPLIT_NAMES
+    ]
 
 
 def _merged(items: Sequence[Item], findings: list[Finding]) -> list[Item]:
@@ -165,19 +189,6 @@ def _common_captions(inputs: Sequence[Usable]) -> list[Finding]:
 
 
 # Files
-
-
-def _found(folder: Path | None, item: Item) -> Path | None:
-    """The item's file: as it is named, else without its folders, else with another suffix."""
-    if item.file is None or not Path(item.file).name:
-        return None
-    named = Path(item.file)
-    if folder is None:
-        return named if named.is_absolute() and os.path.isfile(named) else None
-    candidates = [folder / named, folder / named.name]
-    candidates += [candidates[0].with_suffix(suffix) for suffix in OTHER_SUFFIXES]
-    # os.path, unlike Path, says False of names that no file can have.
-    return next((candidate for candidate in candidates if os.path.isfile(candidate)), None)
 
 
 def _with_media(
@@ -262,7 +273,7 @@ def summary(checked: Checked, examples: int = 3, *, imported: bool = True) -> st
         by_split[item.split].append(item)
     lines = [f"{'split':<8}{'inputs':>9}{'captions':>10}{'per input':>12}{'words':>8}"]
     for split in sorted(
-        by_split, key=lambda s: (("train", "val", "test").index(s) if s in ("train", "val", "test") else 9, s)
+        by_split, key=lambda split: (SPLIT_NAMES.index(split) if split in SPLIT_NAMES else 9, split)
     ):
         items = by_split[split]
         captions = [caption for item in items for caption in item.captions]

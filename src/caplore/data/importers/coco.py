@@ -16,33 +16,44 @@ from caplore.errors import InputError
 from caplore.files import read_json
 
 
-def read_coco(path: Path, media: Path | None = None) -> Source:
-    """A JSON file, or a folder that holds some; `media` is the folder of the pictures (default: beside the JSON)."""
-    files = [path] if path.is_file() else _annotation_files(path)
-    folder = media or (path if path.is_dir() else path.parent)
-    source = Source(name="coco", media="image", items=[], media_folder=folder)
+def read_coco(path: Path, media: Path | None = None, *, name: str = "coco") -> Source:
+    """A JSON file, or a folder that holds some; `media` is the folder of the pictures (default: beside the JSON).
+
+    Karpathy's files come three in one archive: `name` says whose is meant.
+    """
+    files = [path] if path.is_file() else _annotation_files(path, name)
+    beside = path if path.is_dir() else path.parent
+    # COCO's own archives unpack to annotations/, train2017/, val2017/ side by side.
+    folder = media or (beside.absolute().parent if beside.absolute().name == "annotations" else beside)
+    source = Source(name=name, media="image", items=[], media_folder=folder)
     for file in files:
         content = read_json(file, "annotations")
         if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-            raise InputError(f"{file} is not a COCO annotation file: it has no list of images")
+            raise InputError(
+                f"{file} is not a COCO annotation file: it has no list of images",
+                fix="captions are in captions_train2014.json and its like, or in Karpathy's dataset_coco.json",
+            )
         if "annotations" in content:
             source.items += _official(file, content, source.findings, folder)
         else:
-            source.name = str(content.get("dataset", "coco"))
+            source.name = str(content.get("dataset", name))
             source.items += _karpathy(file, content, source.findings)
     return source
 
 
-def _annotation_files(folder: Path) -> list[Path]:
+def _annotation_files(folder: Path, name: str) -> list[Path]:
     """Karpathy's file where there is one (it has every caption already), else all official caption files."""
-    karpathy = sorted(folder.glob("dataset_*.json"))
+    karpathy = folder / f"dataset_{name}.json"
+    if karpathy.is_file():
+        return [karpathy]
     official = sorted({*folder.glob("captions_*.json"), *folder.glob("annotations/captions_*.json")})
-    if not (karpathy or official):
+    if not official:
         raise InputError(
-            f"{folder} has no COCO captions (looked for dataset_*.json, captions_*.json, annotations/captions_*.json)",
+            f"{folder} has no COCO captions "
+            f"(looked for {karpathy.name}, captions_*.json, annotations/captions_*.json)",
             fix="give the folder or the JSON file itself",
         )
-    return karpathy[:1] or official
+    return official
 
 
 def _official(path: Path, content: dict[str, Any], findings: list[Finding], media: Path) -> Iterator[Item]:
@@ -51,7 +62,13 @@ def _official(path: Path, content: dict[str, Any], findings: list[Finding], medi
     split = next((s for s in ("train", "val", "test") if name.startswith(s)), "train")
     prefix = f"{name}/" if (media / name).is_dir() else ""
     captions: dict[str, list[str]] = defaultdict(list)
-    for number, row in enumerate(records_of(content, "annotations", path)):
+    annotations = records_of(content, "annotations", path)
+    if annotations and not any(isinstance(row, dict) and "caption" in row for row in annotations):
+        raise InputError(
+            f"{path}: none of its {len(annotations)} annotations has a caption",
+            fix="captions are in captions_train2014.json and its like; instances and person_keypoints are boxes",
+        )
+    for number, row in enumerate(annotations):
         try:
             image, caption = text_of(row["image_id"]), text_of(row["caption"])
         except (KeyError, TypeError):

@@ -14,7 +14,16 @@ from caplore.data.dataset import Media
 from caplore.errors import InputError
 from caplore.files import read_text
 
-SPLITS = {"restval": "train", "dev": "val", "validate": "val", "validation": "val"}
+SPLIT_NAMES = ("train", "val", "test")
+SPLITS = {
+    "restval": "train",
+    "training": "train",
+    "dev": "val",
+    "valid": "val",
+    "validate": "val",
+    "validation": "val",
+    "testing": "test",
+}
 
 
 @dataclass
@@ -66,8 +75,9 @@ def texts_of(value: Any) -> list[str]:
 
 
 def known_split(value: Any) -> str:
-    """train, val or test, also where the source says dev, validate or restval."""
-    return SPLITS.get(text_of(value), text_of(value))
+    """train, val or test, also where the source says Train, dev, validate or restval; other names stay."""
+    name = text_of(value).strip()
+    return SPLITS.get(name.lower(), name.lower() if name.lower() in SPLIT_NAMES else name)
 
 
 def records_of(content: Mapping[str, Any], key: str, path: Path) -> list[Any]:

@@ -19,7 +19,7 @@ def write(checked: Checked, to: Path, *, copy: bool = False) -> Dataset:
     refuse_existing(to)
     if not checked.inputs:
         raise InputError(
-            f"no input of {checked.name} can be used: nothing was written", fix="see what was found, above"
+            f"no input of {checked.name} can be used: nothing was written", fix=_what_to_do(checked)
         )
     names = media_names(checked.inputs)
     (to / "media").mkdir(parents=True, exist_ok=True) if any(names.values()) else to.mkdir(
@@ -32,6 +32,14 @@ def write(checked: Checked, to: Path, *, copy: bool = False) -> Dataset:
     write_json(to / REPORT, report(checked))
     inputs = [Input(item.id, item.split, names[item.id], item.captions) for item in checked.inputs]
     return write_dataset(to, name=checked.name, media=checked.media, inputs=inputs, **checked.notes)
+
+
+def _what_to_do(checked: Checked) -> str:
+    """Files that are not where they were looked for are the usual reason."""
+    missing = sum(finding.kind == "missing-file" for finding in checked.findings)
+    if not missing:
+        return "see what was found, above"
+    return f"{missing} files are not there: say which folder they are in with --media DIR"
 
 
 def refuse_existing(to: Path) -> None:
