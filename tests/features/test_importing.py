@@ -176,8 +176,8 @@ def test_regions_that_differ_in_number_say_which(tmp_path: Path) -> None:
 
 
 def test_features_of_other_inputs_show_both_sides(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none of the 1 inputs \(its first: 'a.jpg'; an input: 'a'\)"):
-        import_features(tmp_path / "s", ["a"], [open_table(as_npy(tmp_path, POOLED), IDS)], name="mine")
+    with pytest.raises(InputError, match=r"none of the 1 inputs \(its first: 'a.jpg'; an input: 'e'\)"):
+        import_features(tmp_path / "s", ["e"], [open_table(as_npy(tmp_path, POOLED), IDS)], name="mine")
 
 
 def test_two_tables_of_one_kind_are_refused(tmp_path: Path) -> None:
@@ -198,3 +198,45 @@ def test_importing_again_replaces(tmp_path: Path) -> None:
     import_features(tmp_path / "s", IDS, [table], name="mine")
     import_features(tmp_path / "s", IDS[:1], [table], name="mine")
     assert open_store(tmp_path / "s").ids == ("a.jpg",)
+
+
+def test_rows_may_be_named_by_the_files_of_the_inputs(tmp_path: Path) -> None:
+    table = open_table(
+        as_npy(tmp_path, POOLED), ["dog.jpg", "sub/cat.PNG", "COCO_val2014_000000000042.jpg", "000000000007"]
+    )
+    wanted = ["7", "42", "sub/cat", "dog"]
+    store, left = import_features(tmp_path / "store", wanted, [table], name="mine")
+    assert left == []
+    assert torch.equal(store.load(wanted)["pooled"], torch.from_numpy(POOLED[[3, 2, 1, 0]]).half())
+
+
+@pytest.mark.parametrize("rows", [["a", "b", "a", "c"], ["a", "b", "a.jpg", "c"]])
+def test_two_rows_for_one_input_are_refused(rows: list[str], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="two rows for one input"):
+        import_features(tmp_path / "store", ["a"], [open_table(as_npy(tmp_path, POOLED), rows)], name="mine")
+
+
+@pytest.mark.parametrize("cut", [0, 10, 100, 300])
+def test_an_archive_that_is_cut_off_is_one_message(cut: int, tmp_path: Path) -> None:
+    path = as_npz(tmp_path, REGIONS)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(InputError, match="cannot be read"):
+        open_table(path, IDS)
+
+
+def test_an_import_that_fails_leaves_the_features_that_were_there(tmp_path: Path) -> None:
+    to = tmp_path / "store"
+    table = open_table(as_zipped_files(tmp_path, POOLED))
+    import_features(to, IDS, [table], name="mine")
+    (tmp_path / "each/c.jpg.npz").write_bytes(b"PK nothing")
+    with pytest.raises(InputError, match=r"c\.jpg\.npz cannot be read"):
+        import_features(to, IDS, [table], name="mine")
+    assert torch.equal(open_store(to).load(IDS)["pooled"], torch.from_numpy(POOLED).half())
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()].count("store") == 1
+    assert not list(tmp_path.glob("store.*"))
+
+
+def test_ids_that_are_no_list_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text('{"ids": ["a", "b"]}')
+    with pytest.raises(InputError, match="not a list of ids"):
+        read_ids(tmp_path / "rows.json")

@@ -9,20 +9,25 @@ Where an encoder of ours is shown to give the same vectors (`agreement`), the st
 on the imported features can caption new pictures.
 """
 
+import contextlib
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from caplore.data.importers.own import CLIPS, PICTURES
 from caplore.errors import InputError, MissingError
 from caplore.features.encoder import Encoder
 from caplore.features.encoding import encode_files
-from caplore.features.store import FeatureStore, StoreWriter, remove_store
+from caplore.features.store import FeatureStore, StoreWriter, move_store, remove_store
 from caplore.files import digest_of, digest_of_file, read_json, read_text
 
 CHUNK = 2048  # rows per shard
@@ -61,27 +66,61 @@ def import_features(
             f"{' and '.join(str(t.path) for t in tables) or 'no file'}: one table of pooled vectors [inputs, dim] "
             f"and/or one of regions [inputs, n, dim] is needed, got {', '.join(kinds) or 'none'}"
         )
+    tables = [_by_id(table, wanted) for table in tables]
     there = set(wanted).intersection(*(table.ids for table in tables))
     ids = [one for one in wanted if one in there]
     if not ids:
         raise InputError(
             f"{tables[0].path} has features for none of the {len(wanted)} inputs "
             f"(its first: {next(iter(tables[0].ids), None)!r}; an input: {next(iter(wanted), None)!r})",
-            fix="give the ids of its rows with --feature-rows",
+            fix="give the ids of its rows with --feature-rows: those of the inputs, or the names of their files",
         )
     made_by = encoder.description if encoder else {"name": name, "family": "imported", "weights": None}
     imported = [{"file": str(table.path), "digest": _fingerprint(table.path)} for table in tables]
-    remove_store(to)
-    writer = StoreWriter(to, {**made_by, "imported": imported})
-    for start in range(0, len(ids), CHUNK):
-        some = ids[start : start + CHUNK]
-        chunk: dict[str, torch.Tensor] = {}
-        for table in tables:
-            chunk |= _tensors(table, some, scale)
-        writer.add(some, chunk)
+    beside = to.with_name(
+        f"{to.name}.importing"
+    )  # features of this name that are there stay until these are whole
+    remove_store(beside)
+    writer = StoreWriter(beside, {**made_by, "imported": imported})
     left = [one for one in wanted if one not in there]
     bad = [{"id": one, "file": None, "reason": "not in the imported features"} for one in left]
-    return writer.finish(bad), left
+    try:
+        for start in range(0, len(ids), CHUNK):
+            some = ids[start : start + CHUNK]
+            chunk: dict[str, torch.Tensor] = {}
+            for table in tables:
+                chunk |= _tensors(table, some, scale)
+            writer.add(some, chunk)
+        return move_store(writer.finish(bad), to), left
+    finally:
+        remove_store(beside)
+        with contextlib.suppress(OSError):  # something of somebody else's is in it
+            beside.rmdir()
+
+
+def _by_id(table: Table, wanted: Sequence[str]) -> Table:
+    """The table with ids of inputs where it has their files' names: dog.jpg for dog, COCO's long names for numbers."""
+    inputs = set(wanted)
+    named: dict[str, str] = {}
+    for given in table.ids:
+        one = next((name for name in _readings(given) if name in inputs), given)
+        if one in named:
+            twice = f"{given!r}" if named[one] == given else f"{named[one]!r} and {given!r}"
+            raise InputError(
+                f"{table.path} has two rows for one input ({twice})", fix="give each input one row"
+            )
+        named[one] = given
+    return replace(table, ids=list(named), read=lambda ids: table.read([named[one] for one in ids]))
+
+
+def _readings(name: str) -> Iterator[str]:
+    """What a row's name may mean, the likeliest first."""
+    yield name
+    stem = name if Path(name).suffix.lower() not in PICTURES + CLIPS else str(Path(name).with_suffix(""))
+    yield stem
+    number = re.fullmatch(r"(?:.*/)?COCO_[a-z]+\d{4}_(\d+)|0*(\d+)", stem)
+    if number:
+        yield str(int(number[1] or number[2]))
 
 
 def _tensors(table: Table, ids: Sequence[str], scale: float | None) -> dict[str, torch.Tensor]:
@@ -138,7 +177,10 @@ def read_ids(path: Path) -> list[str]:
         raise InputError(f"{path} cannot be read ({error})") from None
     try:
         if inner.suffix == ".json":
-            return [_id(row) for row in (read_json(path) if inner is path else json.loads(text))]
+            rows = read_json(path) if inner is path else json.loads(text)
+            if not isinstance(rows, list):
+                raise TypeError(f"it is a JSON {type(rows).__name__}")
+            return [_id(row) for row in rows]
         if inner.suffix == ".jsonl":
             return [_id(json.loads(line)) for line in text.splitlines() if line.strip()]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
@@ -166,15 +208,17 @@ def open_table(path: Path, rows: Sequence[str] | None = None) -> Table:
 def _numpy(path: Path, *, mapped: bool = False) -> np.ndarray:
     """An .npy, or the one array in an .npz; nothing pickled."""
     try:
-        loaded = np.load(
-            path, mmap_mode="r" if mapped and path.suffix.lower() == ".npy" else None, allow_pickle=False
-        )
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            return loaded[_inner(path, list(loaded.files))]
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"feature file {path} cannot be read ({error})") from None
+        if mapped and path.suffix.lower() == ".npy":
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        with path.open(
+            "rb"
+        ) as data:  # numpy leaves a file that it opened itself open, where it is no archive
+            loaded = np.load(data, allow_pickle=False)
+            return loaded if isinstance(loaded, np.ndarray) else loaded[_inner(path, list(loaded.files))]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(
+            f"feature file {path} cannot be read ({error})", fix="it is damaged or cut off: copy it again"
+        ) from None
 
 
 def _inner(path: Path, names: Sequence[str]) -> str:

@@ -345,6 +345,15 @@ def write_store(
     return writer.finish()
 
 
+def move_store(store: FeatureStore, to: Path) -> FeatureStore:
+    """A whole store to where it belongs, in the place of one that is there; the index comes last here, too."""
+    remove_store(to)
+    to.mkdir(parents=True, exist_ok=True)
+    for file in sorted(store.path.iterdir(), key=lambda file: file.name == "index.json"):
+        file.rename(to / file.name)
+    return open_store(to)
+
+
 def remove_store(path: Path) -> None:
     """The index first: what is left if this is interrupted is no store."""
     for pattern in ("index.json", "bad.jsonl", "part-*.safetensors"):
