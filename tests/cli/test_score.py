@@ -74,6 +74,7 @@ def test_sets_of_captions(tmp_path: Path, texts: list[str], capsys: pytest.Captu
     assert "candidates: 6 captions of 3 inputs" in out
     assert "lower is more varied" in out
     assert "oracle_bleu_4" in out
+    assert out.count("best-of-2") == 1, "the signatures of all best captions are one line"
     assert max(map(len, out.splitlines())) <= 80
 
 

@@ -145,10 +145,7 @@ def _signatures(result: Result, width: int) -> list[str]:
     """Each signature once: scores that differ only in their name share a line."""
     of: dict[str, list[str]] = {}
     for name, found in result.scores.corpus.items():
-        label, _, settings = found.signature.partition("|")
-        of.setdefault(
-            settings if label.startswith(("BLEU", "mBLEU", "Div", "SPICE")) else found.signature, []
-        ).append(name)
+        of.setdefault(_settings(found.signature), []).append(name)
     lines = ["signatures"]
     for settings, names in of.items():
         lines += textwrap.wrap(f"{', '.join(names)}: ", width, initial_indent="  ", subsequent_indent="  ")
@@ -156,6 +153,14 @@ def _signatures(result: Result, width: int) -> list[str]:
             settings.replace("|", " | "), width, initial_indent="    ", subsequent_indent="    "
         )
     return lines
+
+
+def _settings(signature: str) -> str:
+    """What tells a signature from the others on the page. Those in the JSON are whole."""
+    label, _, settings = signature.partition("|")
+    if label.startswith(("mean-of-", "best-of-")):
+        return f"{label}|of each input, signed as the score itself"
+    return settings if label.startswith(("BLEU", "mBLEU", "Div", "SPICE")) else signature
 
 
 @contextmanager
