@@ -104,6 +104,19 @@ def test_draw_inverts_the_distribution_and_greedy_rows_take_the_best_word(place:
     assert torch.equal(said.ended != 0, (said.last == 0))
 
 
+def test_the_largest_random_number_draws_a_word_and_not_what_fills_up_the_layer(
+    place: Any, layer: Any
+) -> None:
+    """Running sums are made in parallel on a GPU: one beyond the last word may be smaller than the one before it."""
+    rows, output = 2048 if place.device.type == "cuda" else 64, layer()
+    hidden = torch.randn(rows, 32, device=place.device).to(place.dtype)
+    for uniform in (0.0, 1 - 2**-24, 1 - 2**-23, 1 - 2**-22):
+        said = said_for(rows, 1, place)
+        head.draw(hidden, output, torch.full((2, rows), uniform, device=place.device), said, 0, drawn=rows)
+        assert said.last.max() < output.vocab
+        assert said.token_logprob.min() > -50
+
+
 def test_draws_have_the_models_frequencies(place: Any, layer: Any) -> None:
     """Chi-square of draws from one distribution: its mean is 1 per degree of freedom."""
     rows, output = 4096 if place.device.type == "cuda" else 1024, layer(vocab=50)
@@ -117,10 +130,15 @@ def test_draws_have_the_models_frequencies(place: Any, layer: Any) -> None:
     assert 0.4 < per_degree < 1.9  # 20 to 50 degrees: six standard deviations
 
 
+@pytest.mark.parametrize(
+    "vocab", [203, 300, 512]
+)  # a row of logits is read in two blocks: one, both, one and no more
 @pytest.mark.parametrize("entropy", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_push_is_the_gradient_of_its_loss(place: Any, layer: Any, smoothing: float, entropy: bool) -> None:
-    rows, output = 70, layer()
+def test_push_is_the_gradient_of_its_loss(
+    place: Any, layer: Any, smoothing: float, entropy: bool, vocab: int
+) -> None:
+    rows, output = 70, layer(vocab)
     hidden = torch.randn(rows, 32, device=place.device).to(place.dtype)
     tokens = torch.randint(0, output.vocab, (rows,), device=place.device)
     weight, own = torch.randn(rows, device=place.device), torch.rand(rows, device=place.device) > 0.3
@@ -217,8 +235,9 @@ def test_maxout_cell(place: Any) -> None:
     compare_modules(place, attend.FusedMaxoutCell(), MaxoutCell(), (7, 80), (7, 80), (7, 32), (7, 16))
 
 
-def test_one_words_dot_attention(place: Any) -> None:
-    query, keys, values = (torch.randn(3, 2, n, 16, device=place.device).to(place.dtype) for n in (1, 5, 5))
+@pytest.mark.parametrize("dim", [16, 12])
+def test_one_words_dot_attention(place: Any, dim: int) -> None:
+    query, keys, values = (torch.randn(3, 2, n, dim, device=place.device).to(place.dtype) for n in (1, 5, 5))
     with torch.no_grad():
         found = attend.FusedDot()(query, keys, values)
     expected = Dot()(query.double(), keys.double(), values.double())
@@ -265,3 +284,4 @@ def test_rows_are_added_where_their_tokens_say(place: Any) -> None:
 
 def test_limits_said_are_the_kernels() -> None:
     assert (fast.MOST_WORDS, fast.LONGEST) == (head.MOST_WORDS, scores.LONGEST)
+    assert fast.MOST_REGIONS == attend.MOST_REGIONS

@@ -11,6 +11,8 @@ import torch
 # Kernels cannot be imported where there is no Triton.
 pytest.importorskip("triton", reason="the kernels need Triton: it comes with CUDA builds of torch")
 
+from triton.runtime.errors import OutOfResources
+
 from caplore.decoding.beam import beam
 from caplore.decoding.captions import Captions
 from caplore.features.store import write_store
@@ -206,3 +208,42 @@ def test_what_the_captured_step_cannot_do_is_said(
     assert "longer than 64" in why(max_words=65)
     assert "width, 33," in why(model=make_model("fc", hidden=33, embed=32))
     assert "32,768" in why(model=make_model("fc", vocab=40_000))
+    assert "more than 256 regions" in why(model=make_model("att2in", regions=(300, 8)))
+    assert why(model=make_model("transformer", regions=(300, 8))) is None  # which has no such kernel
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("CUDA out of memory\nand more"), "(CUDA out of memory)"),
+        (OutOfResources(300_000, 232_448, "shared memory"), "shared memory"),
+        (FileNotFoundError(2, "No such file or directory", "gcc"), "gcc"),
+        (RuntimeError(), "(RuntimeError)"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_step_that_cannot_be_captured_leaves_the_optimiser_as_it_was(
+    examples: Examples, reward: CiderReward, make_model: Any, monkeypatch, error: Exception, said: str
+) -> None:
+    """The plain step goes on with it: counts of steps that the fused one shares would be counted once a weight."""
+    monkeypatch.setattr(fast, "_of_machine", lambda train: None)
+
+    def refuse(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr(steps, "Feed", refuse)
+    model = make_model("fc")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    options = {"images": 4, "vocab": VOCAB, "max_words": TIME, "clip": 5.0, "world": World()}
+    for begun in (0, 1):
+        for _ in range(begun):
+            model.out.weight.grad = torch.ones_like(model.out.weight)
+            optimizer.step()
+        before = copy.deepcopy(optimizer.state_dict()["state"])
+        step, how = fast.fast_step(model, optimizer, Xe(), examples, reward, **options)
+        assert step is None
+        assert how.startswith("plain: the step could not be captured (")
+        assert said in how
+        after = optimizer.state_dict()["state"]
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[i][k], after[i][k]) for i in before for k in before[i])

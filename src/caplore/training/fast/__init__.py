@@ -12,11 +12,13 @@
 """
 
 import importlib.util
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from caplore.models import Model
+from caplore.models.attention import Additive
 from caplore.models.protocol import Headed
 from caplore.training.config import Marginal, Sequence, Xe
 from caplore.training.distributed import World
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 else:
     FastStep = Any  # the real one needs Triton
 
-MOST_WORDS, LONGEST, ALIGNED = 32_768, 64, 16  # as the kernels need it; tests compare
+MOST_WORDS, MOST_REGIONS, LONGEST, ALIGNED = 32_768, 256, 64, 16  # as the kernels need it; tests compare
 
 
 def fast_step(
@@ -48,9 +50,12 @@ def fast_step(
     why = obstacle(model, phase, train, reward, max_words=max_words)
     if why:
         return None, f"plain: {why}"
+    from triton.errors import TritonError
+
     from caplore.training.fast import steps
 
     assert isinstance(reward, CiderReward)
+    before = {weight: dict(state) for weight, state in optimizer.state.items()}
     try:
         step = steps.FastStep(
             model,
@@ -65,8 +70,12 @@ def fast_step(
             world=world,
         )
         return step, "captured"
-    except RuntimeError as error:  # the plain step needs less of everything
-        return None, f"plain: the step could not be captured ({str(error).splitlines()[0][:200]})"
+    # No memory, a kernel that is too large for this GPU, no compiler: the plain step needs less of everything.
+    except (RuntimeError, TritonError, OSError, subprocess.CalledProcessError) as error:
+        optimizer.state.clear()
+        optimizer.state.update(before)  # the fused optimiser has one count of steps for all weights
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        return None, f"plain: the step could not be captured ({why[:200]})"
 
 
 def obstacle(
@@ -91,6 +100,9 @@ def _of_model(model: Model) -> str | None:
         return "the model does not show its output layer (models.protocol.Headed)"
     if model.out.out_features > MOST_WORDS:
         return f"the vocabulary has more than {MOST_WORDS:,} words"
+    regions = model.config.get("regions")
+    if regions and regions[0] > MOST_REGIONS and any(isinstance(part, Additive) for part in model.modules()):
+        return f"attention is over more than {MOST_REGIONS} regions"
     width = model.out.in_features
     return None if width % ALIGNED == 0 else f"the decoder's width, {width}, is not a multiple of {ALIGNED}"
 

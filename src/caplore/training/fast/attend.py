@@ -333,7 +333,8 @@ class FusedDot(nn.Module):
         _dot[(rows, heads)](
             query, query.stride(0), query.stride(1), keys, keys.stride(0), keys.stride(1), keys.stride(2),
             values, values.stride(0), values.stride(1), values.stride(2), seen, heads, dim**-0.5,
-            PLACES=places, BLOCK=triton.next_power_of_2(places), DIM=dim, num_warps=2,
+            PLACES=places, BLOCK=triton.next_power_of_2(places), DIM=dim, UNITS=triton.next_power_of_2(dim),
+            num_warps=2,
         )  # fmt: skip
         return seen
 
@@ -342,20 +343,25 @@ class FusedDot(nn.Module):
 def _dot(
     query, query_row, query_head, keys, keys_row, keys_head, keys_place, values, values_row, values_head, values_place,
     seen, heads, scale, PLACES: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr,
+    UNITS: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    place, unit = tl.arange(0, BLOCK), tl.arange(0, DIM)
-    there = place < PLACES
-    q = tl.load(query + row * query_row + head * query_head + unit).to(tl.float32) * scale
+    place, unit = tl.arange(0, BLOCK), tl.arange(0, UNITS)
+    there, known = place < PLACES, unit < DIM
+    both = there[:, None] & known[None, :]
+    q = (
+        tl.load(query + row * query_row + head * query_head + unit, mask=known, other=0.0).to(tl.float32)
+        * scale
+    )
     k = tl.load(
         keys + row * keys_row + head * keys_head + place[:, None] * keys_place + unit[None, :],
-        mask=there[:, None], other=0.0,
+        mask=both, other=0.0,
     ).to(tl.float32)  # fmt: skip
     scores = tl.where(there, tl.sum(k * q[None, :], 1), float("-inf"))
     mass = tl.exp(scores - tl.max(scores, 0))
     v = tl.load(
         values + row * values_row + head * values_head + place[:, None] * values_place + unit[None, :],
-        mask=there[:, None], other=0.0,
+        mask=both, other=0.0,
     ).to(tl.float32)  # fmt: skip
     found = tl.sum(v * (mass / tl.sum(mass, 0))[:, None], 0)
-    tl.store(seen + (row * heads + head) * DIM + unit, found.to(seen.dtype.element_ty))
+    tl.store(seen + (row * heads + head) * DIM + unit, found.to(seen.dtype.element_ty), mask=known)

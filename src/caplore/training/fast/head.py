@@ -138,10 +138,15 @@ def _logits_in_tiles(
 
 @triton.jit
 def _reached(mass, uniform):
-    """The first place at which the running sum exceeds this share of the whole, and the whole."""
+    """The first place with a mass at which the running sum exceeds this share of the whole, and the whole.
+
+    Sums are made in parallel, so that one further on may be smaller by a bit: a place without mass is never taken.
+    """
     sums = tl.cumsum(mass, 0)
     whole = tl.max(sums, 0)
-    return tl.sum((sums <= uniform * whole * BELOW_ONE).to(tl.int32), 0), whole
+    place = tl.arange(0, mass.shape[0])
+    reached = tl.min(tl.where((mass > 0) & (sums > uniform * whole * BELOW_ONE), place, mass.shape[0]), 0)
+    return tl.minimum(reached, tl.max(tl.where(mass > 0, place, 0), 0)), whole
 
 
 @triton.jit
