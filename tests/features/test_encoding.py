@@ -242,6 +242,14 @@ def test_nothing_to_encode_is_an_error(dataset: Dataset) -> None:
         encode(dataset, encoder())
 
 
+def test_an_encoder_whose_shapes_change_is_one_message(dataset: Dataset) -> None:
+    def changing(pixels: torch.Tensor) -> Encoded:
+        return {"pooled": pixels.mean((2, 3))[:, : 1 + int(pixels.max() * 255) % 3]}
+
+    with pytest.raises(InputError, match=r"the encoder gave features of the shapes .* before"):
+        encode(dataset, replace(encoder(), network=changing), batch=1)
+
+
 SLOW_ENCODER = """
 import time
 def slow(pixels):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from caplore.errors import ConfigError, MissingError
@@ -103,10 +103,30 @@ def reason_of(path: Path, error: Exception) -> Undecodable:
         return Undecodable("a folder, not a file")
     if os.path.isfile(path) and os.path.getsize(path) == 0:
         return Undecodable("an empty file")
+    if _starts_as_heic(path):
+        return Undecodable("a HEIC picture, which we cannot read: save it as JPEG")
+    if isinstance(error, EOFError) or "truncated" in str(error):
+        return Undecodable("it ends too early: cut off, or damaged")
     if isinstance(error, UnidentifiedImageError):
         return Undecodable("not a picture, or damaged in its first bytes")
     text = " ".join(str(error).replace(str(path), "the file").split())
     return Undecodable(f"damaged or of an unknown kind ({type(error).__name__}: {text[:120]})")
+
+
+def _starts_as_heic(path: Path) -> bool:
+    """What telephones call .heic. AVIF, its cousin, is read by Pillow and does not come here."""
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as data:
+        head = data.read(12)
+        return head[4:8] == b"ftyp" and head[8:] in (
+            b"heic",
+            b"heix",
+            b"hevc",
+            b"heim",
+            b"heis",
+            b"mif1",
+            b"msf1",
+        )
+    return False
 
 
 REASONS: tuple[tuple[type[Exception], str], ...] = (
@@ -180,13 +200,17 @@ def upright_rgb(image: Image.Image) -> Image.Image:
 
 def _to_8_bit(image: Image.Image) -> Image.Image:
     """16-bit grey keeps its high byte; wider integers and floats have no agreed white: their extremes are stretched."""
-    values = np.asarray(image).astype(np.float64)
-    if not np.isfinite(values).all():
+    given = np.asarray(image)
+    low, high = float(given.min()), float(given.max())
+    if not np.isfinite([low, high]).all():
         raise Undecodable("a pixel is not a finite number")
-    low, high = float(values.min()), float(values.max())
-    if image.mode != "F" and low >= 0 and high <= 65535:
+    is_16_bit = image.mode != "F" and low >= 0 and high <= 65535
+    if is_16_bit:
         low, high = 0.0, 65535.0
-    return Image.fromarray(((values - low) * (255 / max(high - low, 1e-12))).round().astype(np.uint8))
+    values: Float[np.ndarray, "height width"] = given.astype(np.float32 if is_16_bit else np.float64)
+    np.subtract(values, low, out=values)
+    np.multiply(values, 255 / max(high - low, 1e-12), out=values)
+    return Image.fromarray(np.rint(values, out=values).astype(np.uint8))
 
 
 # Clips

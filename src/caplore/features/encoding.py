@@ -177,6 +177,8 @@ class _Shard:
         """Keep it, or say why it cannot be kept."""
         if not all(value.to(torch.float16).isfinite().all() for value in row.values()):
             return "the encoder gave numbers that are not finite in 16 bits"
+        if self._rows:
+            _same_shape(self._rows[0][2], name, row)
         self._rows.append((name, size, row))
         if len(self._rows) >= SHARD_ROWS or time.monotonic() - self._since > SHARD_SECONDS:
             self.write()
@@ -192,6 +194,16 @@ class _Shard:
                 }
             self._writer.add(names, tensors, sizes)
         self._rows, self._since = [], time.monotonic()
+
+
+def _same_shape(first: Row, name: str, row: Row) -> None:
+    """A store has one shape; an encoder of yours may give what it likes."""
+    before, now = ({kind: list(value.shape) for kind, value in one.items()} for one in (first, row))
+    if before != now:
+        raise InputError(
+            f"the encoder gave features of the shapes {now} for {name!r}, and {before} before",
+            fix="let it give all inputs the same: a fixed number of regions, of a fixed size",
+        )
 
 
 def _refuse_replaced(dataset: Dataset, writer: StoreWriter) -> None:

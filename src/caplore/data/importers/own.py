@@ -21,7 +21,7 @@ from caplore.data.importers.source import Finding, Item, Source, known_split, te
 from caplore.errors import InputError
 from caplore.files import read_json, read_text
 
-PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
+PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".jp2", ".avif", ".heic")
 CLIPS = (
     ".gif",
     ".mp4",
