@@ -5,11 +5,15 @@ images, 36 regions of 2,048 numbers for the models that attend. A step is timed 
 sent while the last one is worked on. `floor` is the time of its operations at the rate of a large product of bf16, or
 of the bytes it has to move at the rate of a large copy, whichever is longer; both rates are measured first.
 
-    CAPLORE_TOOLKIT=... python -m bench gpu       the toolkit beside it: see bench/toolkit.py
+    CAPLORE_TOOLKIT=... python -m bench gpu                 the toolkit beside it: see bench/toolkit.py
+    python -m bench.bench_gpu floors                        what an H200 cannot do faster, from its maker's rates
+    TRITON_INTERPRET=1 python -m bench.bench_gpu kernels    how many kernels a step launches; needs Triton, but no GPU
 """
 
 import statistics
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -181,6 +185,86 @@ def work_of(model: Model, captions: int, images: int, *, sampled: bool) -> tuple
     regions = 36 if any(n.startswith(("regions", "encoder.")) for n in weights) else 1
     operations = 2.0 * runs * (captions * TIME * words + images * regions * others)
     return operations, 30.0 * sum(p.numel() for p in weights.values())
+
+
+MAKERS = Limits(rate=989e12, bandwidth=4.8e12)  # of an H200: dense bf16, HBM3e
+
+
+def floors(size: Size = Size()) -> Iterator[str]:
+    """From the maker's rates, which nothing reaches: needs no GPU."""
+    for name in ("fc", *ATTENDING):
+        with torch.device("meta"):
+            regions = None if name == "fc" else size.regions
+            model = models.build(
+                name, vocab=size.vocab, pooled_dim=size.pooled, regions=regions, hidden=size.width
+            )
+        kinds = {f"SLL-SLE, {images} images": (images, True) for images in size.batches}
+        kinds[f"XE, {size.usual} x {REFS} captions"] = (size.usual, False)
+        for what, (images, sampled) in kinds.items():
+            operations, moved = work_of(model, images * SAMPLES, images, sampled=sampled)
+            times = operations / MAKERS.rate, moved / MAKERS.bandwidth
+            yield (
+                f"{name}: {what}: {operations / 1e12:.3f} T operations, {times[0] * 1e3:.2f} ms; "
+                f"{moved / 1e9:.2f} GB, {times[1] * 1e3:.2f} ms"
+            )
+
+
+# How many kernels, from a step in Triton's interpreter: the number does not depend on sizes other than TIME.
+
+
+class Launches(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts operations of torch that are no views, but not those the interpreter itself needs for a kernel."""
+
+    VIEWS = (
+        "view", "reshape", "expand", "slice", "select.", "transpose", "t.", "unbind", "split", "permute", "unsqueeze",
+        "squeeze", "alias", "detach", "as_strided", "empty", "new_empty", "_unsafe_view",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ours: Counter[str] = Counter()
+        self.torchs: Counter[str] = Counter()
+        self._inside = False
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = op.__name__
+        if not self._inside and not name.startswith(self.VIEWS):
+            self.torchs[name.split(".")[0]] += 1
+        return op(*args, **(kwargs or {}))
+
+    def __enter__(self) -> "Launches":
+        from triton.runtime.interpreter import GridExecutor
+
+        real = GridExecutor.__call__
+
+        def launch(executor: Any, *args: Any, **kwargs: Any) -> None:
+            self.ours[executor.fn.__name__] += 1
+            self._inside = True
+            real(executor, *args, **kwargs)
+            self._inside = False
+
+        self._patch = mock.patch.object(GridExecutor, "__call__", launch)
+        self._patch.start()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._patch.stop()
+
+
+def kernels() -> Iterator[str]:
+    small = Size(200, 32, 40, (5, 16), 16, "cpu", (4,), 4, (4,), 1)
+    phases: dict[str, Xe | Sequence] = {"SLL-SLE": Sequence(objective=SllSle(samples=SAMPLES)), "XE": Xe()}
+    data = made("fc", small)
+    for what, phase in phases.items():
+        step = fast_step(data, phase, small.usual, small)
+        step(torch.arange(small.usual), 0.0, seed=1, noise=torch.rand(small.usual, REFS))
+        with Launches() as seen:
+            step._body()
+        counts = seen.ours.total(), seen.torchs.total()
+        yield f"fc: {what} step: {counts[0]} kernels of ours {dict(seen.ours)}"
+        yield f"fc: {what} step: {counts[1]} of torch {dict(seen.torchs)}"
 
 
 # Steps.
@@ -423,3 +507,8 @@ def against(
         wait(size)
         took.append(time.perf_counter() - begun)
     return statistics.median(took[1:]), ""
+
+
+if __name__ == "__main__":
+    for told in {"floors": floors, "kernels": kernels}[sys.argv[1]]():
+        print(told)

@@ -8,6 +8,7 @@ them. Both get the same weights and the same random numbers, so that they draw t
 """
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -49,9 +50,9 @@ def rows() -> Iterator[Row]:
 def step_rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         data = scenes(Path(folder) / "scenes")
-    yield xe_row(data)
-    yield sequence_row("SLL step", Sequence(objective=Sll(samples=SAMPLES)), data)
-    yield sequence_row("SLL-SLE step", Sequence(objective=SllSle(samples=SAMPLES)), data)
+    yield from xe_rows(data)
+    yield from sequence_rows("SLL step", Sequence(objective=Sll(samples=SAMPLES)), data)
+    yield from sequence_rows("SLL-SLE step", Sequence(objective=SllSle(samples=SAMPLES)), data)
 
 
 @dataclass(frozen=True)
@@ -203,15 +204,25 @@ def gradient(model: Model) -> Tensor:
     return torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
 
 
-def compared(what: str, ours: Callable[[], object], theirs: Callable[[], object], model: Model) -> Row:
+def compared(
+    what: str, ours: Callable[[], object], theirs: Callable[[], object], model: Model
+) -> Iterator[Row]:
+    """By one thread and by all: scorers in Python have one, and products of matrices have what there is."""
     ours()
-    mine = gradient(model)
+    slope = gradient(model)
     theirs()
-    apart = float((mine - gradient(model)).norm() / gradient(model).norm())
-    return Row(f"scenes, {what}", *in_turns([ours, theirs], 8), difference=apart)
+    apart = float((slope - gradient(model)).norm() / gradient(model).norm())
+    before = torch.get_num_threads()
+    for threads in sorted({1, before}):
+        torch.set_num_threads(threads)
+        took = in_turns([ours, theirs], 8)
+        mine, other = in_turns([ours, theirs], 3, time.process_time)
+        note = f"processor: {mine * 1e3:.0f} and {other * 1e3:.0f} ms, {other / mine:.1f}"
+        yield Row(f"scenes, {what}, {threads} thread(s)", *took, difference=apart, note=note)
+    torch.set_num_threads(before)
 
 
-def xe_row(data: Data) -> Row:
+def xe_rows(data: Data) -> Iterator[Row]:
     standard, update, index = Standard(data), still(data.model), torch.arange(IMAGES)
     features, tokens = data.train.features_of(index), data.train.references[index]
     return compared(
@@ -222,7 +233,7 @@ def xe_row(data: Data) -> Row:
     )
 
 
-def sequence_row(what: str, phase: Sequence, data: Data) -> Row:
+def sequence_rows(what: str, phase: Sequence, data: Data) -> Iterator[Row]:
     standard, update, index = Standard(data), still(data.model), torch.arange(IMAGES)
     features = data.train.features_of(index)
 
