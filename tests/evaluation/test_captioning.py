@@ -30,6 +30,7 @@ from caplore.evaluation.captioning import (
     caption_files,
     find_files,
     load_file_captioner,
+    training_captions,
 )
 from caplore.features.choice import encoder_named
 from caplore.features.decoding import ClipSampling
@@ -37,6 +38,7 @@ from caplore.features.encoding import encode
 from caplore.features.store import open_store, write_store
 from caplore.training import loop
 from caplore.training.config import Model, Recipe, Xe
+from caplore.training.run import open_run
 
 COLOURS = ("red", "green", "blue", "white", "black", "yellow")
 
@@ -256,6 +258,7 @@ def test_consensus_by_the_rarity_of_words_in_training(
     (moved / "run.json").write_text(json.dumps({**head, "data": str(tmp_path / "gone")}))
     without = load_file_captioner(moved, "cpu")
     assert without.agreement.signature.startswith("BLEU")
+    assert without.agreement.why == f"the run's data set is not at {tmp_path / 'gone'}"
     (row,) = without.caption(media(home)[:1], plan)
     assert isinstance(row, Captioned)
     assert all(0 <= (c.consensus or 0.0) <= 1 for c in row.captions)
@@ -263,6 +266,18 @@ def test_consensus_by_the_rarity_of_words_in_training(
         json.dumps({**head, "dataset": {**head["dataset"], "checksum": "another"}})
     )
     assert load_file_captioner(moved, "cpu").agreement.signature.startswith("BLEU")
+
+
+def test_a_relative_data_set_is_found_from_around_the_run(home: Path, tmp_path: Path) -> None:
+    """`caplore train --data data/own --to runs/own` notes names as they were typed; we may be called from elsewhere."""
+    run = tmp_path / "project/runs/xe"
+    shutil.copytree(home / "runs/xe", run)
+    head = json.loads((run / "run.json").read_text())
+    (tmp_path / "project/data").symlink_to(Path(head["data"]).absolute())
+    (run / "run.json").write_text(json.dumps({**head, "data": "data"}))
+    assert training_captions(open_run(run)) is not None
+    (run / "run.json").write_text(json.dumps({**head, "data": "nowhere"}))
+    assert training_captions(open_run(run)) is None
 
 
 # Files

@@ -116,7 +116,8 @@ def main(argv: list[str]) -> int:
         )
     captioner = load_file_captioner(options.model, options.device)
     if plan.rank == "consensus":
-        print(f"ranked by consensus: {captioner.agreement.signature}", file=sys.stderr)
+        why = f" ({captioner.agreement.why})" if captioner.agreement.why else ""
+        print(f"ranked by consensus: {captioner.agreement.signature}{why}", file=sys.stderr)
     tally = Tally(len(files), skipped)
     write = FORMATS[style] if style else _page(alone=len(files) == 1)
     with _progress_bar(len(files), shown=options.out is not None) as advance:

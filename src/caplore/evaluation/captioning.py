@@ -298,7 +298,10 @@ class FileCaptioner:
         captioner = self.captioner
         captions = training_captions(captioner.run)
         if captions is None:
-            return Agreement(pairwise_bleu_4, signature("BLEU", n=4, level="sentence", smooth="coco"))
+            name = signature("BLEU", n=4, level="sentence", smooth="coco")
+            return Agreement(
+                pairwise_bleu_4, name, f"the run's data set is not at {captioner.run.head()['data']}"
+            )
         df = frequencies(captions, captioner.vocabulary, captioner.max_words).to(captioner.device)
         metric = CiderD(df)
         return Agreement(lambda tokens: cider_among(metric, tokens), metric.signature)
@@ -390,6 +393,8 @@ class Agreement:
 
     among: Callable[[Int[Tensor, "images samples time"]], Float[Tensor, "images samples samples"]]
     signature: str
+    why: str | None = None
+    """Why it is not the reward's."""
 
 
 def pairwise_bleu_4(tokens: Int[Tensor, "images samples time"]) -> Float[Tensor, "images samples samples"]:
@@ -407,13 +412,20 @@ def cider_among(
 def training_captions(run: Run) -> TokenLists | None:
     """The captions the run was trained on, as words; None where its data set is not there or is another one now."""
     head = run.head()
-    try:
-        dataset = open_dataset(Path(head["data"]))
+    for folder in _data_folders(run):
+        try:
+            dataset = open_dataset(folder)
+        except InputError:
+            continue
         if dataset.checksum == head["dataset"]["checksum"]:
             return tokenised(dataset, "train")
-    except InputError:
-        pass
     return None
+
+
+def _data_folders(run: Run) -> list[Path]:
+    """Where run.json says; a relative name also from any folder around the run, not only from where we are called."""
+    named = Path(run.head()["data"])
+    return [named] if named.is_absolute() else [named, *(up / named for up in run.path.absolute().parents)]
 
 
 def frequencies(captions: TokenLists, words: Vocabulary, max_words: int) -> DocumentFrequencies:
