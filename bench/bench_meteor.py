@@ -7,6 +7,7 @@ Both sides are whole processes, from tokenised captions in a file to scores: sta
 """
 
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,9 @@ from bench import Row
 from bench.coco import coco_captions
 from caplore.errors import CaploreError
 from caplore.files import write_json
+from caplore.metrics.meteor import Meteor
 from caplore.metrics.meteor.tables import Tables, program_jar, tables_file
+from caplore.metrics.meteor_java import meteor_by_jar
 from caplore.text.ptb import tokenize_many
 
 IMAGES = 5000
@@ -68,6 +71,29 @@ def rows() -> Iterator[Row]:
     note = f"{np.mean(apart <= CLOSE):.2%} of captions within {CLOSE}; corpus {corpus:.6f}, theirs {their_corpus:.6f}"
     yield Row(what, ours, theirs, "s", float(apart.max()), note)
     yield Row("METEOR, corpus", corpus, their_corpus, "", abs(corpus - their_corpus))
+    yield salad_row()
+
+
+def salad_row() -> Row:
+    """All counts against the jar's where ambiguity is worst: sentences of twenty words, many of them phrases."""
+    rng = random.Random(0)
+    words = sorted(
+        {word for captions in coco_captions("val").values() for word in tokenize_many(captions[:1])[0]}
+    )
+    candidates, references = [], []
+    for _ in range(1500):
+        few = [*rng.sample(words, 14), "a", "the", "of", "in", "on", "in front of", "next to"]
+        salads = [" ".join(rng.choices(few, k=rng.randint(0, 40))).split() for _ in range(4)]
+        candidates.append(salads[0])
+        references.append(salads[1:])
+    begun = time.perf_counter()
+    ours = Meteor.load().statistics_many(candidates, references)
+    took = time.perf_counter() - begun
+    begun = time.perf_counter()
+    theirs = meteor_by_jar(candidates, references).counts
+    note = f"{int((ours != theirs).any(1).sum())} of {len(ours):,} differ in any of {ours.shape[1]} counts"
+    what = "METEOR, 1,500 word salads x 3"
+    return Row(what, took, time.perf_counter() - begun, "s", float(np.abs(ours - theirs).max()), note)
 
 
 def held_out() -> list[object]:
@@ -94,8 +120,6 @@ def run(program: str, folder: Path) -> tuple[float, list[Any]]:
 
 def golden() -> None:
     """The same captions, answered anew by the jar: the counts of each, the corpus score, and stems of words."""
-    from caplore.metrics.meteor_java import meteor_by_jar
-
     kept = json.loads(GOLDEN.read_text(encoding="utf-8"))
     candidates = [case["candidate"].split(" ") for case in kept["cases"]]
     references = [[text.split(" ") for text in case["references"]] for case in kept["cases"]]
