@@ -15,6 +15,7 @@ One file may hold both sides: the role says which names of columns and keys are 
 is read or refused with an InputError; none ends in another exception.
 """
 
+import contextlib
 import csv
 import io
 import json
@@ -70,6 +71,7 @@ def read_rows(source: str, role: Role) -> Rows:
         dataset = open_dataset(path)
         inputs = dataset.inputs if part is None else dataset.split(part)
         return Rows([(item.id, caption) for item in inputs for caption in item.captions], source)
+    _refuse_archive(path, role)
     text = read_text(path, role)
     kind = _kind(path, text)
     if kind in ("csv", "tsv"):
@@ -85,6 +87,17 @@ def read_rows(source: str, role: Role) -> Rows:
     if not rows.rows:
         raise InputError(f"{source} holds no captions", fix="caplore score --help shows the formats")
     return rows
+
+
+def _refuse_archive(path: Path, role: Role) -> None:
+    """annotations.zip and captions.json.gz are what people download: the bytes are no text in any encoding."""
+    if not os.path.isfile(path):  # of a pipe nothing may be read twice
+        return
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        begin = file.read(4)
+        for magic, program in ((b"\x1f\x8b", "gunzip -k"), (b"PK\x03\x04", "unzip")):
+            if begin.startswith(magic):
+                raise InputError(f"{role} {path} is compressed", fix=f"{program} {path}")
 
 
 def _path_and_part(source: str) -> tuple[Path, str | None]:

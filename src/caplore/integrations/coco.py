@@ -93,6 +93,11 @@ class COCO:
         return found
 
 
+def _tell(done: int, total: int) -> None:
+    """SPICE takes minutes; it calls after each part of about one."""
+    print(f"SPICE: {done:,} of {total:,} captions", flush=True)
+
+
 class COCOEvalCap:
     """Every score of coco-caption for one caption per image. `result` has more: signatures, statistics, notes."""
 
@@ -111,7 +116,8 @@ class COCOEvalCap:
         said = {image: self._captions(self.cocoRes, image) for image in images}
         self._require_one_each(said)
         references = {str(image): self._captions(self.coco, image) for image in images}
-        self.result = score({str(i): texts for i, texts in said.items()}, references, metrics=self._metrics)
+        candidates = {str(image): texts for image, texts in said.items()}
+        self.result = score(candidates, references, metrics=self._metrics, progress=_tell)
         for note in self.result.notes:
             print(f"note: {note}")
         of = {str(image): image for image in images}
