@@ -4,10 +4,13 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from caplore.errors import InputError
+from caplore.evaluation.scoring import Progress
 from caplore.integrations.coco import COCO, COCOEvalCap
+from caplore.metrics.spice import Spice
 
 ANNOTATIONS = {
     "images": [{"id": 7}, {"id": 42}, {"id": 99}],
@@ -55,6 +58,22 @@ def test_what_is_not_set_up_is_nan_and_said(
     assert math.isnan(evaluation.eval["SPICE"])
     assert "SPICE: not computed: " in capsys.readouterr().out
     assert evaluation.eval["Bleu_1"] > 0
+
+
+def test_spice_tells_how_far_it_is(
+    coco: COCO, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class StandIn:
+        def counts(self, pairs: list, progress: Progress) -> np.ndarray:
+            progress(1, len(pairs))
+            return np.ones((len(pairs), 7, 3), dtype=np.int32)
+
+    monkeypatch.setattr(Spice, "installed", classmethod(lambda cls, **options: StandIn()))
+    evaluation = COCOEvalCap(coco, coco.loadRes(RESULTS), metrics=["spice"])
+    evaluation.params["image_id"] = evaluation.cocoRes.getImgIds()
+    evaluation.evaluate()
+    assert "SPICE: 1 of 2 captions" in capsys.readouterr().out
+    assert evaluation.imgToEval[42]["SPICE"]["All"]["f"] == pytest.approx(0.5)
 
 
 def test_images_without_a_caption_are_an_error_that_says_what_to_do(coco: COCO) -> None:
