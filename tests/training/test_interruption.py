@@ -98,6 +98,16 @@ class TestSignals:
         assert not isinstance(stop.value, loop.Interrupted)
         assert loop.resume(recipe().to, quiet=True).head()["status"] == "done"
 
+    def test_two_processes_do_not_train_one_run(
+        self, recipe: Make, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        seen: list[int] = []
+        resumed = ["train", "--resume", str(recipe().to), "--quiet"]
+        with at_step(2, lambda: seen.append(main(resumed))):
+            assert main(command(recipe())) == 0
+        assert seen == [2]
+        assert "another process is training run" in capsys.readouterr().err
+
     def test_a_run_killed_before_its_first_checkpoint_begins_again(
         self, recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

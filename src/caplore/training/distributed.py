@@ -138,7 +138,7 @@ class PeerLost(CaploreError):
 
 def join(device: torch.device) -> World:
     """The world torchrun made, if it did: NCCL on GPUs, gloo on CPU."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if processes() == 1:
         return World(device=device)
     if not dist.is_initialized():
         if device.type == "cuda":
@@ -147,6 +147,11 @@ def join(device: torch.device) -> World:
         else:
             dist.init_process_group("gloo", timeout=PATIENCE)
     return World(dist.get_rank(), dist.get_world_size(), device)
+
+
+def processes() -> int:
+    """How many were started side by side for this run."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def leave() -> None:

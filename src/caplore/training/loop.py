@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -128,7 +128,8 @@ def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
             processes=world.size,
         )
     world.barrier()
-    return _run(recipe, Run(recipe.to), model, material, place, None, world, device, quiet)
+    with _alone(Run(recipe.to)) as run:
+        return _run(recipe, run, model, material, place, None, world, device, quiet)
 
 
 def _is_again(recipe: Recipe) -> bool:
@@ -146,10 +147,25 @@ def _again(path: Path, *, quiet: bool) -> Run:
 
 def resume(path: Path, *, quiet: bool = False) -> Run:
     """Go on with a run from its last checkpoint, as if it had not been interrupted."""
-    run = open_run(path)
-    recipe = dataclasses.replace(run.recipe(), to=Path(path))
-    if run.head()["status"] == "done":
-        raise InputError(f"run {path} is done already", fix=f"caplore evaluate {path}")
+    with _alone(open_run(path)) as run:
+        if run.head()["status"] == "done":
+            raise InputError(f"run {path} is done already", fix=f"caplore evaluate {path}")
+        return _resume(run, quiet)
+
+
+def _alone(run: Run) -> AbstractContextManager[Run]:
+    """Nobody else trains this run.
+
+    The processes of one run share it, and a launcher sees to it: it starts again before the lock of a lost machine
+    is given up.
+    """
+    shared = distributed.processes() > 1 or distributed.is_launched()
+    return nullcontext(run) if shared else run.held()
+
+
+def _resume(run: Run, quiet: bool) -> Run:
+    path = run.path
+    recipe = dataclasses.replace(run.recipe(), to=path)
     device = distributed.pick_device(recipe.device)
     world = distributed.join(device)
     for knob, phase in _phases(recipe):

@@ -55,6 +55,7 @@ SCENES = _family(
         model=Model(hidden=128, dropout=0.1),
         xe=Xe(epochs=10, lr=4e-3, batch=64),
         max_words=20,
+        selection_beam=3,
     ),
     Sequence(epochs=8, lr=1e-3, batch=64),
     entropy_weight=1e-2,

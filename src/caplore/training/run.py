@@ -7,7 +7,9 @@ checkpoints/        last.safetensors (to resume), <phase>-best.safetensors (to u
 results/            what caplore evaluate writes
 """
 
+import contextlib
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -78,6 +80,30 @@ class Run:
     def lines(self) -> Iterator[dict[str, Any]]:
         if (self.path / "log.jsonl").is_file():
             yield from (row for _, row in read_jsonl(self.path / "log.jsonl", "log"))
+
+    @contextlib.contextmanager
+    def held(self) -> "Iterator[Run]":
+        """One process trains a run: a lock on its folder, which ends with the process however that ends."""
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield self
+            return
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(folder)
+            raise InputError(
+                f"another process is training run {self.path}",
+                fix="wait until it is done, or stop that process",
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        try:
+            yield self
+        finally:
+            os.close(folder)
 
     def rewind(self, count: int) -> None:
         """Keep the first `count` lines of the log: what came after the checkpoint will be said again."""
