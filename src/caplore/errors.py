@@ -2,6 +2,7 @@
 
     CaploreError            base: say what happened and where, then how to fix it
     ├── InputError          a file, a line or a picture you gave is wrong
+    │   └── FullDiskError   a file could not be written; what was there before is whole
     ├── ConfigError         a knob has an impossible value
     ├── MissingError        something is not installed; the fix is the command that adds it
     └── TrainingStopped     a run collapsed or became nan; the last good checkpoint is kept
@@ -22,6 +23,10 @@ class CaploreError(Exception):
 
 class InputError(CaploreError):
     """A file, a line, a picture or a folder that was given is not what it should be."""
+
+
+class FullDiskError(InputError):
+    """The disk is full; whoever writes many files says how to go on."""
 
 
 class ConfigError(CaploreError):

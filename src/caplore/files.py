@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from caplore.errors import InputError
+from caplore.errors import FullDiskError, InputError
 
 
 @contextlib.contextmanager
@@ -51,7 +51,7 @@ def explaining_full_disk(path: Path) -> Iterator[None]:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         if not full and not str(error).endswith((f"(os error {errno.ENOSPC})", f"(os error {errno.EDQUOT})")):
             raise
-        raise InputError(
+        raise FullDiskError(
             f"the disk is full: {path} was not written (what was there before is untouched)",
             fix=f"free some space on the disk that holds {path.parent}, then run the same command again",
         ) from error

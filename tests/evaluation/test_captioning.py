@@ -32,6 +32,8 @@ from caplore.evaluation.captioning import (
     load_file_captioner,
     training_captions,
 )
+from caplore.evaluation.evaluate import Plan as Wanted
+from caplore.evaluation.evaluate import evaluate
 from caplore.features.choice import encoder_named
 from caplore.features.decoding import ClipSampling
 from caplore.features.encoding import encode
@@ -276,6 +278,7 @@ def test_a_relative_data_set_is_found_from_around_the_run(home: Path, tmp_path: 
     (tmp_path / "project/data").symlink_to(Path(head["data"]).absolute())
     (run / "run.json").write_text(json.dumps({**head, "data": "data"}))
     assert training_captions(open_run(run)) is not None
+    assert evaluate(run, Wanted(split="val", limit=2, device="cpu")).is_file()
     (run / "run.json").write_text(json.dumps({**head, "data": "nowhere"}))
     assert training_captions(open_run(run)) is None
 

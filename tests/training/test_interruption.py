@@ -294,6 +294,7 @@ class TestDiskFull:
                 assert main(argv) == 2
             said = capsys.readouterr().err
             assert said.startswith("error: the disk is full: ")
+            assert said.endswith(f"then caplore train --resume {disk / 'run'}\n")
             assert len(said.splitlines()) == 2
             ballast.unlink()
             assert main(["train", "--resume", str(disk / "run"), "--quiet"]) == 0

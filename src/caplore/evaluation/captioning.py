@@ -411,21 +411,12 @@ def cider_among(
 
 def training_captions(run: Run) -> TokenLists | None:
     """The captions the run was trained on, as words; None where its data set is not there or is another one now."""
-    head = run.head()
-    for folder in _data_folders(run):
-        try:
-            dataset = open_dataset(folder)
-        except InputError:
-            continue
-        if dataset.checksum == head["dataset"]["checksum"]:
-            return tokenised(dataset, "train")
-    return None
-
-
-def _data_folders(run: Run) -> list[Path]:
-    """Where run.json says; a relative name also from any folder around the run, not only from where we are called."""
-    named = Path(run.head()["data"])
-    return [named] if named.is_absolute() else [named, *(up / named for up in run.path.absolute().parents)]
+    try:
+        dataset = open_dataset(run.data())
+    except InputError:
+        return None
+    same = dataset.checksum == run.head()["dataset"]["checksum"]
+    return tokenised(dataset, "train") if same else None
 
 
 def frequencies(captions: TokenLists, words: Vocabulary, max_words: int) -> DocumentFrequencies:

@@ -26,7 +26,7 @@ from caplore.data.dataset import Dataset, open_dataset
 from caplore.decoding.beam import beam
 from caplore.decoding.captions import Captions
 from caplore.decoding.sampling import Uniforms
-from caplore.errors import InputError, TrainingStopped
+from caplore.errors import FullDiskError, InputError, TrainingStopped
 from caplore.features.store import FeatureStore
 from caplore.metrics.cider import CiderD
 from caplore.metrics.ngrams import DocumentFrequencies
@@ -165,7 +165,7 @@ def _alone(run: Run) -> AbstractContextManager[Run]:
 
 def _resume(run: Run, quiet: bool) -> Run:
     path = run.path
-    recipe = dataclasses.replace(run.recipe(), to=path)
+    recipe = dataclasses.replace(run.recipe(), to=path, data=run.data())
     device = distributed.pick_device(recipe.device)
     world = distributed.join(device)
     for knob, phase in _phases(recipe):
@@ -285,7 +285,7 @@ def _run(
 ) -> Run:
     """Algorithm 1: cross-entropy, then the sequence-level phase from the best cross-entropy model."""
     world.take_first_(model.state_dict().values())  # processors may round a beginning differently
-    with _stop_signals() as asked, Progress(quiet or not world.is_first) as progress:
+    with _resumable(run), _stop_signals() as asked, Progress(quiet or not world.is_first) as progress:
         for name, phase in _phases(recipe):
             if name != place.phase:
                 continue
@@ -309,6 +309,17 @@ def _run(
         run.update(status="done", seconds=round(place.seconds, 1))
     world.barrier()
     return run
+
+
+@contextmanager
+def _resumable(run: Run) -> Iterator[None]:
+    """What a full disk ends is gone on with, not begun again."""
+    try:
+        yield
+    except FullDiskError as error:
+        raise FullDiskError(
+            error.what, fix=f"free some space there, then caplore train --resume {run.path}"
+        ) from error
 
 
 def _what_stays(run: Run) -> str:
