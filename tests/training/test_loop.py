@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from caplore.errors import ConfigError, InputError, TrainingStopped
+from caplore.errors import ConfigError, InputError, MissingError, TrainingStopped
 from caplore.training import checkpoint, config, loop
 from caplore.training.config import Marginal, MaxAtK, Model, Recipe, Sequence, Sll, SllMe, SllSle, Xe
 from caplore.training.run import open_run
@@ -180,3 +181,23 @@ def test_recipes_go_through_json(recipe: Make) -> None:
 def test_impossible_knobs_are_refused_by_name(bad: Callable[[], object]) -> None:
     with pytest.raises(ConfigError, match="but it needs to be"):
         bad()
+
+
+def test_tensorboard_reads_what_the_log_says(recipe: Make) -> None:
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = loop.train(recipe(tensorboard=True), "tiny", quiet=True)
+    events = reading.EventAccumulator(str(run.path / "tensorboard")).Reload()
+    for tag in ("xe/cider_d", "xe/loss", "sequence/cider_d", "sequence/reward"):
+        phase, name = tag.split("/")
+        said = [(x["step"], x[name]) for x in run.lines() if x.get("phase") == phase and name in x]
+        assert [e.step for e in events.Scalars(tag)] == [step for step, _ in said]
+        assert [e.value for e in events.Scalars(tag)] == pytest.approx([value for _, value in said])
+
+
+def test_without_tensorboard_it_is_said_before_anything_is_made(
+    recipe: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingError, match="pip install 'tensorboard"):
+        loop.train(recipe(tensorboard=True), "tiny", quiet=True)
+    assert not recipe().to.exists()

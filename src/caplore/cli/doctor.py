@@ -194,7 +194,7 @@ def _videos() -> str:
         import av
     except ImportError:
         raise MissingError(
-            "PyAV is not installed; GIFs work, mp4 and its like do not", fix="pip install 'caplore[video]'"
+            "PyAV is not installed; GIFs work, mp4 and its like do not", fix="pip install 'av>=14'"
         ) from None
     clip = io.BytesIO()
     with av.open(clip, "w", format="mp4") as made:
@@ -272,7 +272,7 @@ def _tensorboard() -> str:
         version = importlib.metadata.version("tensorboard")
     except importlib.metadata.PackageNotFoundError:
         raise MissingError(
-            "only needed for `caplore train --tensorboard`", fix="pip install 'caplore[tensorboard]'"
+            "only needed for `caplore train RECIPE --tensorboard`", fix="pip install 'tensorboard>=2.18'"
         ) from None
     return version
 

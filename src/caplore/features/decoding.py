@@ -283,7 +283,7 @@ def _pyav() -> Any:
     except ImportError:
         raise MissingError(
             "reading clips other than GIFs needs PyAV, which is not installed",
-            fix="pip install 'caplore[video]'",
+            fix="pip install 'av>=14'",
         ) from None
     return av
 

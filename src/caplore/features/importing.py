@@ -258,7 +258,7 @@ def _h5(path: Path, rows: Sequence[str] | None) -> Table:
         import h5py
     except ImportError:
         raise MissingError(
-            f"reading {path} needs h5py, which is not installed", fix="pip install 'caplore[h5]'"
+            f"reading {path} needs h5py, which is not installed", fix="pip install 'h5py>=3.12'"
         ) from None
     try:
         file = h5py.File(path, "r")

@@ -82,7 +82,7 @@ def _model(name: str) -> tuple[nn.Module, set[str]]:
     except ImportError:
         raise MissingError(
             f"the encoder {name!r} is a model of Hugging Face transformers, which is not installed",
-            fix="pip install 'caplore[transformers]'",
+            fix="pip install 'transformers>=4.50'",
         ) from None
     if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
         raise InputError(f"{name} is a folder without config.json: not a model that transformers has saved")

@@ -209,6 +209,8 @@ class Recipe:
     """auto, cpu, cuda or cuda:N."""
     resident_gb: float | Literal["auto"] = "auto"
     """Gigabytes of features kept on the device; more is read from disk beside the steps. auto: half its free memory."""
+    tensorboard: bool = False
+    """Write the log to the run's tensorboard folder as well."""
     fast: bool = True
     """On a GPU, run steps as one CUDA graph of fused kernels in bf16 where that is possible (docs/performance.md)."""
 

@@ -38,6 +38,7 @@ from caplore.training import checkpoint as checkpoints
 from caplore.training import distributed, examples, streaming
 from caplore.training.checkpoint import Checkpoint
 from caplore.training.config import Recipe, Sequence, Xe
+from caplore.training.curves import Curves, require_tensorboard
 from caplore.training.distributed import World
 from caplore.training.examples import Examples
 from caplore.training.fast import FastStep, fast_step
@@ -90,10 +91,7 @@ def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
 
     Under a launcher that starts the same command again, a folder that holds this very run is gone on with.
     """
-    device = distributed.pick_device(recipe.device)
-    world = distributed.join(device)
-    for knob, phase in _phases(recipe):
-        world.check_divides(f"{knob}.batch", phase.batch)
+    world = _world(recipe)
     if distributed.is_launched() and world.from_first(_is_again(recipe)):
         return _again(recipe.to, quiet=quiet)
     dataset = open_dataset(recipe.data)
@@ -123,13 +121,23 @@ def train(recipe: Recipe, name: str, *, quiet: bool = False) -> Run:
             architecture=model.config,
             parameters=sum(p.numel() for p in model.parameters()),
             reward=material.reward.signature,
-            device=str(device),
+            device=str(world.device),
             resident=material.train.is_resident,
             processes=world.size,
         )
     world.barrier()
     with _alone(Run(recipe.to)) as run:
-        return _run(recipe, run, model, material, place, None, world, device, quiet)
+        return _run(recipe, run, model, material, place, None, world, quiet)
+
+
+def _world(recipe: Recipe) -> World:
+    """Where it runs; what cannot be had there is said before anything is read."""
+    if recipe.tensorboard:
+        require_tensorboard()
+    world = distributed.join(distributed.pick_device(recipe.device))
+    for knob, phase in _phases(recipe):
+        world.check_divides(f"{knob}.batch", phase.batch)
+    return world
 
 
 def _is_again(recipe: Recipe) -> bool:
@@ -166,10 +174,7 @@ def _alone(run: Run) -> AbstractContextManager[Run]:
 def _resume(run: Run, quiet: bool) -> Run:
     path = run.path
     recipe = dataclasses.replace(run.recipe(), to=path, data=run.data())
-    device = distributed.pick_device(recipe.device)
-    world = distributed.join(device)
-    for knob, phase in _phases(recipe):
-        world.check_divides(f"{knob}.batch", phase.batch)
+    world = _world(recipe)
     dataset = open_dataset(recipe.data)
     if run.head()["dataset"]["checksum"] != dataset.checksum:
         raise InputError(
@@ -189,7 +194,7 @@ def _resume(run: Run, quiet: bool) -> Run:
     if world.is_first:
         run.rewind(place.log_lines)
     world.barrier()
-    return _run(recipe, run, model, material, place, saved, world, device, quiet)
+    return _run(recipe, run, model, material, place, saved, world, quiet)
 
 
 def gather(
@@ -280,7 +285,6 @@ def _run(
     place: Place,
     saved: Checkpoint | None,
     world: World,
-    device: torch.device,
     quiet: bool,
 ) -> Run:
     """Algorithm 1: cross-entropy, then the sequence-level phase from the best cross-entropy model."""
@@ -289,9 +293,7 @@ def _run(
         for name, phase in _phases(recipe):
             if name != place.phase:
                 continue
-            session = Session(
-                recipe, run, model, material, name, phase, place, world, device, asked, progress
-            )
+            session = Session(recipe, run, model, material, name, phase, place, world, asked, progress)
             try:
                 session.train(saved)
             except TrainingStopped as error:
@@ -348,7 +350,6 @@ class Session:
     phase: Xe | Sequence
     place: Place
     world: World
-    device: torch.device
     asked: "Asked"
     progress: Progress
 
@@ -361,11 +362,13 @@ class Session:
         self.update = Update(self.model, self.optimizer, self.recipe.clip, self.world)
         self.watch = Watch(self.name, self.material.train.mean_length)
         self._sums = {
-            k: torch.tensor(v, dtype=torch.float64, device=self.device) for k, v in place.sums.items()
+            k: torch.tensor(v, dtype=torch.float64, device=self.world.device) for k, v in place.sums.items()
         }
         if saved is not None:
             checkpoints.load_optimizer(self.optimizer, saved)
             self.watch.restore(place.watch)
+        wanted = self.recipe.tensorboard and self.world.is_first
+        self.curves = Curves(self.run.path / "tensorboard", place.step) if wanted else None
         self.fast = self._captured()
         self.progress.phase(self.name, steps, done=place.epoch * per_epoch + place.batch)
         if place.best == -math.inf:
@@ -403,7 +406,7 @@ class Session:
         To hear of a signal that another process got is to wait for it: on a GPU only where a log window
         closes, which is a wait already.
         """
-        if self.world.size > 1 and self.device.type != "cpu" and not closed:
+        if self.world.size > 1 and self.world.device.type != "cpu" and not closed:
             return
         if self.world.most(self.asked.number):
             self._save()
@@ -419,7 +422,7 @@ class Session:
     def _captured(self) -> FastStep | None:
         """The step as one CUDA graph, where that is possible; run.json then says so, or why not."""
         recipe = self.recipe
-        if self.device.type == "cpu":
+        if self.world.device.type == "cpu":
             return None
         step, how = None, "plain: as asked for"
         if recipe.fast:
@@ -445,9 +448,9 @@ class Session:
     def _advance(self, mine: Tensor, look: Look, lr: float) -> None:
         """One step with our share of a batch; what it saw goes into the open window."""
         chance = self._seed("own chance", self.world.rank)
-        distributed.generator_of(self.device).manual_seed(chance)
+        distributed.generator_of(self.world.device).manual_seed(chance)
         if self.fast is None:
-            self._count(self._step(mine.to(self.device), look()))
+            self._count(self._step(mine.to(self.world.device), look()))
             return
         if self.place.window == 0:
             self.fast.restart({})
@@ -474,12 +477,12 @@ class Session:
                     max_words=recipe.max_words,
                     update=self.update,
                     references=said,
-                    uniforms=self._uniforms("samples") if self.device.type == "cpu" else None,
+                    uniforms=self._uniforms("samples") if self.world.device.type == "cpu" else None,
                 )
 
     def _said(self, index: Tensor, captions: int) -> Tensor:
         references, there = self.material.train.references[index], self.material.train.there[index]
-        noise = self._noise(len(index)).to(self.device)
+        noise = self._noise(len(index)).to(self.world.device)
         chosen = examples.choose_references(references, there, captions, noise=noise)
         return examples.as_said(chosen, len(self.material.vocabulary))
 
@@ -499,7 +502,7 @@ class Session:
     def _count(self, stats: dict[str, Tensor]) -> None:
         """Add this step to the open window; on a GPU the sums stay there until the window closes."""
         if self.place.window == 0:
-            self._sums = {k: torch.zeros((), dtype=torch.float64, device=self.device) for k in stats}
+            self._sums = {k: torch.zeros((), dtype=torch.float64, device=self.world.device) for k in stats}
         for name, value in stats.items():
             self._sums[name] += value
         self.place.window += 1
@@ -532,16 +535,22 @@ class Session:
         if self.world.is_first:
             lr = self.optimizer.param_groups[0]["lr"]
             line = {k: round(v, 6) for k, v in stats.items()}
-            self.run.log(
-                phase=self.name,
+            self._note(
                 epoch=place.epoch,
                 step=place.step,
                 seconds=round(place.seconds, 2),
                 lr=lr,
                 **line,
             )
-            place.log_lines = self.run.log_length()
         self.progress.show(stats)
+
+    def _note(self, **line: Any) -> None:
+        """A line of the log, which the next checkpoint counts."""
+        line = {"phase": self.name, **line}
+        self.run.log(**line)
+        self.place.log_lines = self.run.log_length()
+        if self.curves is not None:
+            self.curves.add(line)
 
     def _validate(self) -> None:
         """Validation CIDEr-D; the best model of the phase so far is kept."""
@@ -559,16 +568,14 @@ class Session:
                         {"phase": self.name, "epoch": place.epoch, "step": place.step, "cider_d": score},
                     ),
                 )
-            self.run.log(
+            self._note(
                 event="validation",
-                phase=self.name,
                 epoch=place.epoch,
                 step=place.step,
                 seconds=round(place.seconds, 2),
                 cider_d=round(score, 6),
                 best=better,
             )
-            place.log_lines = self.run.log_length()
         self.progress.validated(place.epoch, score, better)
 
     def _decode(self, features: Features) -> Captions:
