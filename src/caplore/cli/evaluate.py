@@ -58,9 +58,10 @@ def main(argv: list[str]) -> int:
     if not distributed.speaks():
         return 0
     from caplore.cli.terminal import page_width
-    from caplore.report.results import read_result
+    from caplore.report.runs import load
     from caplore.report.tables import terminal
 
-    found = [read_result(run / "results" / f"{options.split}.json") for run in options.runs]
-    print(terminal(found, width=page_width()))
+    found = [load([run], options.split)[0].result for run in options.runs]
+    for dataset in dict.fromkeys(result.dataset for result in found):
+        print(terminal([result for result in found if result.dataset == dataset], width=page_width()))
     return 0
