@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -301,6 +302,23 @@ def test_torchrun_goes_on_from_the_last_checkpoint_after_a_worker_was_killed(pai
     whole = Run(pair.folder / "uninterrupted")
     assert timeless(run) == timeless(whole)
     assert all(torch.equal(w, weights(whole)[k]) for k, w in weights(run).items())
+
+
+def test_the_store_of_a_launcher_that_starts_again_is_used_anew() -> None:
+    """Every start, in whatever order its processes come, agrees on a part of the store without older keys."""
+    store, named = dist.HashStore(), set()
+    for start in range(6):
+        with ThreadPoolExecutor(3) as pool:
+            parts = []
+            for rank in ((0, 1, 2), (2, 1, 0), (1, 2, 0))[start % 3]:
+                parts.append(pool.submit(distributed._unused, store, rank, 3))
+                time.sleep(0.05)
+            first, *others = [part.result(timeout=20) for part in parts]
+        assert not first.check(["address"])
+        first.set("address", str(start))
+        assert all(other.get("address") == str(start).encode() for other in others)
+        named.add(store.get("caplore/roll"))
+    assert len(named) == 6
 
 
 class TestTheSameCommandAgain:

@@ -5,9 +5,12 @@ told to (--max-restarts), and `loop.train` then goes on with the run it finds.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
+import time
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -141,12 +144,62 @@ def join(device: torch.device) -> World:
     if processes() == 1:
         return World(device=device)
     if not dist.is_initialized():
-        if device.type == "cuda":
+        store, rank, size = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
+        store.set_timeout(PATIENCE)
+        bound: dict[str, Any] = {"device_id": device} if device.type == "cuda" else {}
+        if bound:
             torch.cuda.set_device(device)
-            dist.init_process_group("nccl", device_id=device, timeout=PATIENCE)
-        else:
-            dist.init_process_group("gloo", timeout=PATIENCE)
+        dist.init_process_group(
+            "nccl" if bound else "gloo",
+            store=_unused(store, rank, size),
+            rank=rank,
+            world_size=size,
+            timeout=PATIENCE,
+            **bound,
+        )
     return World(dist.get_rank(), dist.get_world_size(), device)
+
+
+def _unused(store: dist.Store, rank: int, size: int) -> dist.Store:
+    """A part of the launcher's store that nobody has written to: torchrun keeps one store over its restarts, where
+    gloo finds the addresses of processes that are gone, and waits for them.
+
+    Everyone leaves a number of its own. The first one calls the roll of all numbers, again and again, as some may be
+    left from before; who hears its own answers with the roll; a roll that all have answered is new, and names the part.
+    """
+    own = uuid.uuid4().hex
+    store.set(f"caplore/number/{rank}", own)
+    roll = _call_roll(store, size) if rank == 0 else _answer_roll(store, rank, own)
+    return dist.PrefixStore(hashlib.sha256(roll.encode()).hexdigest(), store)  # type: ignore[attr-defined]
+
+
+def _call_roll(store: dist.Store, size: int) -> str:
+    for _ in _moments():
+        roll = ",".join(store.get(f"caplore/number/{r}").decode() for r in range(size))
+        store.set("caplore/roll", roll)
+        answers = [f"caplore/answer/{r}" for r in range(1, size)]
+        if store.check(answers) and all(store.get(a).decode() == roll for a in answers):
+            store.set(f"caplore/complete/{roll}", "")
+            return roll
+    raise PeerLost("not all of its processes came")
+
+
+def _answer_roll(store: dist.Store, rank: int, own: str) -> str:
+    for _ in _moments():
+        roll = store.get("caplore/roll").decode()
+        if own in roll.split(","):
+            store.set(f"caplore/answer/{rank}", roll)
+            if store.check([f"caplore/complete/{roll}"]):
+                return roll
+    raise PeerLost("its first process did not come")
+
+
+def _moments() -> Iterator[None]:
+    """To look again and again, as long as our patience lasts."""
+    until = time.monotonic() + PATIENCE.total_seconds()
+    while time.monotonic() < until:
+        yield
+        time.sleep(0.02)
 
 
 def processes() -> int:
