@@ -1,6 +1,7 @@
 """The page: whole, safe, self-contained; and as a browser shows it."""
 
 import copy
+import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -159,6 +160,26 @@ def test_a_run_that_was_stopped_is_announced(tmp_path: Path, result_of: Make, ru
     with (folder / "log.jsonl").open("a") as out:
         out.write('{"event": "stopped", "phase": "sequence", "step": 300, "why": "entropy ran away"}\n')
     assert "me-0 was stopped early: entropy ran away" in Page(render(load([folder], "test"))).text
+
+
+@pytest.mark.parametrize(("epochs", "said"), [([0], True), ([0, 2], False)])
+def test_a_run_that_kept_the_model_it_began_with_is_announced(
+    tmp_path: Path, result_of: Make, run_of: Write, epochs: list[int], said: bool
+) -> None:
+    folder = run_of(tmp_path / "a", result_of("sll"))
+    lines = [
+        {
+            "event": "validation",
+            "phase": "sequence",
+            "epoch": e,
+            "step": e,
+            "cider_d": 1.0,
+            "best": e in epochs,
+        }
+        for e in range(3)
+    ]
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert ("better than the model it began with" in Page(render(load([folder], "test"))).text) == said
 
 
 def test_one_seed_is_said_to_prove_little(tmp_path: Path, demo: Path, result_of: Make, run_of: Write) -> None:

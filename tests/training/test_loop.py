@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from caplore.cli.main import main
 from caplore.errors import ConfigError, InputError, MissingError, TrainingStopped
 from caplore.training import checkpoint, config, loop
 from caplore.training.config import Marginal, MaxAtK, Model, Recipe, Sequence, Sll, SllMe, SllSle, Xe
@@ -181,6 +182,19 @@ def test_recipes_go_through_json(recipe: Make) -> None:
 def test_impossible_knobs_are_refused_by_name(bad: Callable[[], object]) -> None:
     with pytest.raises(ConfigError, match="but it needs to be"):
         bad()
+
+
+def test_a_sequence_phase_that_gains_nothing_is_said(
+    recipe: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start, to = recipe(sequence=None, xe=Xe(epochs=15, lr=2e-2, batch=8, captions=3)), tmp_path / "to"
+    loop.train(start, "tiny", quiet=True)
+    where = ["--data", str(start.data), "--start", str(start.to), "--to", str(to), "--model.hidden", "32"]
+    knobs = ["--sequence.epochs", "1", "--sequence.lr", "10", "--max-words", "8", "--device", "cpu"]
+    assert main(["train", "own-sll", *where, *knobs]) == 0
+    assert "no epoch of the sequence phase was better than the model it began with" in capsys.readouterr().err
+    (to / "log.jsonl").write_text((to / "log.jsonl").read_text().replace('"best": false', '"best": true'))
+    assert not open_run(to).is_unmoved()
 
 
 def test_tensorboard_reads_what_the_log_says(recipe: Make) -> None:

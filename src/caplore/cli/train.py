@@ -14,6 +14,7 @@ from caplore.training.recipes import RECIPES
 if TYPE_CHECKING:
     from caplore.training.run import Run
 
+UNMOVED = "no epoch of the sequence phase was better than the model it began with, which is the one kept"
 USAGE = """usage: caplore train RECIPE [--knob value ...]     caplore train RECIPE --help lists the knobs
        caplore train --resume RUN [--quiet]         go on where an interrupted run stopped
 
@@ -70,5 +71,7 @@ def _finish(work: "Callable[[], Run]", quiet: bool) -> int:
         return 2
     distributed.leave()
     if speaks and not quiet:
+        if run.is_unmoved():
+            print(f"note: {UNMOVED}; another --sequence.lr or --sequence.epochs may help", file=sys.stderr)
         print(f"trained: {run.path}\nnext:    caplore evaluate {run.path}", file=sys.stderr)
     return 0

@@ -209,7 +209,10 @@ def _work(cell: Cell, threads: int, say: Callable[[str], None]) -> None:
         code, errors = _call(command, threads)
         took = f"{time.monotonic() - began:.0f} s"
         if code == 0:
-            say(f"{command[0]:<9}{cell.folder}  {took}")
+            idle = command[0] == "train" and Run(cell.folder).is_unmoved()
+            say(
+                f"{command[0]:<9}{cell.folder}  {took}{': no epoch beat cross-entropy, whose model is kept' * idle}"
+            )
         elif command[0] == "train" and cell.status() == "stopped":
             say(f"stopped  {cell.folder}  {took}: {Run(cell.folder).head()['stopped']}")
         else:

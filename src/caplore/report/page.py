@@ -176,7 +176,11 @@ def _cast(groups: Sequence[Group]) -> list[Role]:
 
 
 def _notices(runs: Sequence[Run]) -> list[str]:
-    return [f"{run.result.name} was stopped early: {run.log.stopped}" for run in runs if run.log.stopped]
+    stopped = [f"{run.result.name} was stopped early: {run.log.stopped}" for run in runs if run.log.stopped]
+    kept = (
+        "no epoch of its sequence phase was better than the model it began with, which is what was evaluated"
+    )
+    return stopped + [f"{run.result.name}: {kept}" for run in runs if run.log.unmoved]
 
 
 def _contents(drawn: Sequence[Any], panels: Sequence[Any], examples: Sequence[Any]) -> list[tuple[str, str]]:

@@ -36,6 +36,8 @@ class Log:
     phases: tuple[Phase, ...] = ()
     stopped: str = ""
     """Why training was stopped early, where it was."""
+    unmoved: bool = False
+    """No epoch of the sequence phase was better than the model it began with: that one was evaluated."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +135,15 @@ def read_log(path: Path) -> Log:
     """Curves by phase, steps counted from each phase's first line."""
     lines = [line for _, line in read_jsonl(path, "log")]
     stopped = [str(line.get("why") or "no reason given") for line in lines if line.get("event") == "stopped"]
+    best = [
+        line.get("epoch") for line in lines if line.get("phase") == "sequence" and line.get("best") is True
+    ]
     phases: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
         if isinstance(line.get("step"), int) and line.get("event") in (None, "validation"):
             phases.setdefault(str(line.get("phase")), []).append(line)
-    return Log(tuple(_phase(name, found) for name, found in phases.items()), stopped[-1] if stopped else "")
+    curves = tuple(_phase(name, found) for name, found in phases.items())
+    return Log(curves, stopped[-1] if stopped else "", unmoved=best == [0])
 
 
 def _phase(name: str, lines: Sequence[dict[str, Any]]) -> Phase:

@@ -95,6 +95,11 @@ class Run:
         if (self.path / "log.jsonl").is_file():
             yield from (row for _, row in read_jsonl(self.path / "log.jsonl", "log"))
 
+    def is_unmoved(self) -> bool:
+        """No epoch of the sequence phase was better than the model it began with, which is the one that is kept."""
+        validations = [line for line in self.lines() if line.get("event") == "validation"]
+        return [v["epoch"] for v in validations if v["phase"] == "sequence" and v["best"]] == [0]
+
     @contextlib.contextmanager
     def held(self) -> "Iterator[Run]":
         """One process trains a run: a lock on its folder, which ends with the process however that ends."""
