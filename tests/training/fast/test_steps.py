@@ -134,7 +134,7 @@ def test_replays_draw_anew_and_the_same_seed_draws_the_same(
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
     step = steps.FastStep(
         model, optimizer, Sequence(objective=SllSle()), examples, reward,
-        images=4, vocab=VOCAB, max_words=TIME, clip=5.0, world=World(),
+        images=4, vocab=VOCAB, max_words=TIME, clip=5.0, world=World(), dtype=place.dtype,
     )  # fmt: skip
     seen = []
     for seed in (1, 2, 1):
