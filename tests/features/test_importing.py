@@ -189,7 +189,7 @@ def test_two_tables_of_one_kind_are_refused(tmp_path: Path) -> None:
 def test_without_h5py_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.h5").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(MissingError, match=r"pip install 'caplore\[h5\]'"):
+    with pytest.raises(MissingError, match=r"pip install 'h5py>=3.12'"):
         open_table(tmp_path / "x.h5", IDS)
 
 
