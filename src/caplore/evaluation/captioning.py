@@ -19,7 +19,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from caplore.data.dataset import open_dataset
 from caplore.data.importers.own import CLIPS, PICTURES
 from caplore.decoding import (
     Captions,
@@ -412,7 +411,7 @@ def cider_among(
 def training_captions(run: Run) -> TokenLists | None:
     """The captions the run was trained on, as words; None where its data set is not there or is another one now."""
     try:
-        dataset = open_dataset(run.data())
+        dataset = run.dataset()
     except InputError:
         return None
     same = dataset.checksum == run.head()["dataset"]["checksum"]

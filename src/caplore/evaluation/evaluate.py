@@ -74,7 +74,7 @@ def evaluate(run: Path, plan: Plan, *, data: Path | None = None) -> Path:
     captioner = load_captioner(run, plan.device)
     world = distributed.join(captioner.device)
     head = captioner.run.head()
-    dataset = open_dataset(data or captioner.run.data())
+    dataset = open_dataset(data) if data else captioner.run.dataset()
     store = open_store(dataset.store_path(head["store"]))
     check_features(store, head["features"])
     inputs = _inputs(dataset, store, plan)

@@ -157,6 +157,9 @@ def _refuse_missing(candidates: Sequence[Sequence[Any]], references: Sequence[Se
             )
 
 
+_ROUGE = rouge.RougeL(False, torch.double)
+
+
 @dataclass(frozen=True, eq=False)
 class _Part:
     """Some inputs; what a metric needs of them is made when it is first asked for, and once."""
@@ -176,6 +179,10 @@ class _Part:
     ) -> "_Part":
         captions, refs = renumbered(padded[:2], words)
         return cls(inputs, captions, refs, padded[:2], padded[-2:], frequencies)
+
+    @cached_property
+    def rouge_references(self) -> rouge.References:
+        return _ROUGE.prepare(self.as_tokenised[1].tokens, self.refs.there)
 
     @cached_property
     def grams(self) -> Ngrams:
@@ -234,11 +241,7 @@ def _score_part(part: _Part, chosen: frozenset[str], covered: Covered, found: _F
         for n, values in enumerate(bleu.bleu(numbers).unbind(-1), start=1):
             found.captions(f"bleu_{n}", part, values)
     if "rouge_l" in chosen:
-        said, true = part.as_tokenised
-        metric = rouge.RougeL(False, torch.double)
-        found.captions(
-            "rouge_l", part, metric.score(said.tokens, metric.prepare(true.tokens, part.refs.there))
-        )
+        found.captions("rouge_l", part, _ROUGE.score(part.as_tokenised[0].tokens, part.rouge_references))
     for name, sigma in (("cider_d", cider.CiderD.sigma), ("cider", None)):
         if name in chosen:
             references = part.cider_references
@@ -284,9 +287,7 @@ def _likeness(part: _Part, covered: Covered) -> Float[Tensor, "some rows refs"]:
             numbers = bleu.single_statistics(part.grams, part.bleu_references).double()
             return bleu.bleu(numbers)[..., 3] * part.refs.there.unsqueeze(1)
         case "rouge_l":
-            said, true = part.as_tokenised
-            metric = rouge.RougeL(False, torch.double)
-            return metric.similarity(said.tokens, metric.prepare(true.tokens, part.refs.there))
+            return _ROUGE.similarity(part.as_tokenised[0].tokens, part.rouge_references)
 
 
 class _Signer(NamedTuple):

@@ -173,9 +173,9 @@ def _alone(run: Run) -> AbstractContextManager[Run]:
 
 def _resume(run: Run, quiet: bool) -> Run:
     path = run.path
-    recipe = dataclasses.replace(run.recipe(), to=path, data=run.data())
-    world = _world(recipe)
-    dataset = open_dataset(recipe.data)
+    world = _world(run.recipe())
+    dataset = run.dataset()
+    recipe = dataclasses.replace(run.recipe(), to=path, data=dataset.path)
     if run.head()["dataset"]["checksum"] != dataset.checksum:
         raise InputError(
             f"{recipe.data} is not the data set run {path} was started on: its captions differ",

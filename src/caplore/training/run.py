@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from caplore import __version__
-from caplore.data.dataset import open_dataset
+from caplore.data.dataset import Dataset, open_dataset
 from caplore.errors import InputError
 from caplore.files import explaining_full_disk, read_json, read_jsonl, sweep, write_json, write_jsonl
 from caplore.text.vocabulary import Vocabulary
@@ -69,18 +69,17 @@ class Run:
     def recipe(self) -> Recipe:
         return config.from_json(self.head()["config"])
 
-    def data(self) -> Path:
+    def dataset(self) -> Dataset:
         """Its data set: where run.json says; a relative name from here, else from any folder around the run."""
         head = self.head()
         named = Path(head["data"])
-        places = (
-            [named] if named.is_absolute() else [named, *(up / named for up in self.path.absolute().parents)]
-        )
-        for place in places:
+        around = [] if named.is_absolute() else [up / named for up in self.path.absolute().parents]
+        for place in (named, *around):
             with contextlib.suppress(InputError):
-                if open_dataset(place).checksum == head["dataset"]["checksum"]:
-                    return place
-        return named
+                found = open_dataset(place)
+                if found.checksum == head["dataset"]["checksum"]:
+                    return found
+        return open_dataset(named)
 
     def vocabulary(self) -> Vocabulary:
         return Vocabulary.load(self.path / "vocabulary.json")
