@@ -15,7 +15,7 @@ NEEDS   = -c constraints.txt -e '.[dev]'
 setup: $(READY)
 
 # uv where it can be had (seconds), plain pip otherwise (a minute); the same versions either way.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt $(shell find src -name '*.[ch]pp')
 	$(PYTHON) -m venv $(VENV)
 	@$(PIP) -c constraints.txt uv 2>/dev/null && $(UV) $(NEEDS) || { \
 		echo "uv did not do it; installing with pip"; $(PIP) $(NEEDS); }

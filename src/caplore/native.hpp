@@ -1,0 +1,85 @@
+// What the compiled modules share: arrays of Python as spans, errors of Python as exceptions, work without the GIL.
+//
+// They use CPython's stable ABI of 3.11 only, so one build serves every later Python.
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace caplore {
+
+// Thrown where a Python error is already set.
+struct PythonError : std::exception {};
+
+// A contiguous array of T, owned by Python; anything with the buffer protocol whose items have T's size.
+template <typename T>
+class Array {
+ public:
+  explicit Array(PyObject* object, bool writable = false) {
+    const int flags = PyBUF_ND | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(object, &view_, flags) != 0) throw PythonError();
+    if (view_.itemsize != static_cast<Py_ssize_t>(sizeof(T))) {
+      const auto found = view_.itemsize;
+      PyBuffer_Release(&view_);
+      throw std::invalid_argument("an array has items of " + std::to_string(found) + " bytes where " +
+                                  std::to_string(sizeof(T)) + " are needed");
+    }
+  }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  ~Array() { PyBuffer_Release(&view_); }
+
+  T* data() const { return static_cast<T*>(view_.buf); }
+  int64_t size() const { return view_.len / static_cast<int64_t>(sizeof(T)); }
+  T& operator[](int64_t i) const { return data()[i]; }
+  T* begin() const { return data(); }
+  T* end() const { return data() + size(); }
+
+ private:
+  Py_buffer view_;
+};
+
+// While one lives other Python threads run, and nothing of Python may be touched.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(state_); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+// New bytes with the contents of a vector: what numpy.frombuffer reads.
+template <typename T>
+PyObject* bytes_of(const std::vector<T>& values) {
+  PyObject* made = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(values.data()),
+                                             static_cast<Py_ssize_t>(values.size() * sizeof(T)));
+  if (made == nullptr) throw PythonError();
+  return made;
+}
+
+// Run the body of a function that Python calls; C++ exceptions become Python's.
+template <typename Body>
+PyObject* guarded(Body body) {
+  try {
+    return body();
+  } catch (const PythonError&) {
+    return nullptr;
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace caplore
