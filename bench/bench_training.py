@@ -31,7 +31,7 @@ from caplore.models.protocol import BOS, Features, pooled_vector, shift_right
 from caplore.objectives.policy import own_tokens
 from caplore.text.vocabulary import Vocabulary
 from caplore.training import examples
-from caplore.training.config import Sequence, Sll, SllSle
+from caplore.training.config import Precision, Sequence, Sll, SllSle
 from caplore.training.distributed import ALONE
 from caplore.training.examples import Examples
 from caplore.training.recipes import RECIPES
@@ -45,6 +45,7 @@ RECIPE = RECIPES["scenes-sle"][1]
 def rows() -> Iterator[Row]:
     yield from attempted("scenes, steps", step_rows())
     yield from growth_rows()
+    yield from precision_rows()
 
 
 def step_rows() -> Iterator[Row]:
@@ -260,7 +261,7 @@ def growth_rows() -> Iterator[Row]:
     """SLL-SLE steps of a small size, and of 16 times as many images, samples, or words in the vocabulary."""
     small = {"images": 8, "samples": 4, "words of vocabulary": 1_000}
     sizes = [small, *(small | {what: TIMES * count} for what, count in small.items())]
-    base, *larger = in_turns([made_step(**_sizes(size)) for size in sizes], 5)
+    base, *larger = in_turns([made_step(**_sizes(size))[0] for size in sizes], 5)
     for what, took in zip(small, larger, strict=True):
         yield Row(
             f"SLL-SLE step, {small[what]:,} -> {TIMES * small[what]:,} {what}", took, TIMES * base,
@@ -272,7 +273,32 @@ def _sizes(named: dict[str, int]) -> dict[str, int]:
     return {key.split()[0]: value for key, value in named.items()}
 
 
-def made_step(*, images: int, samples: int, words: int) -> Callable[[], None]:
+def precision_rows() -> Iterator[Row]:
+    """The paper's width and Flickr8k's vocabulary: products in bfloat16, with those in float32 as the reference."""
+    kinds: tuple[Precision, ...] = ("bfloat16", "float32")
+    for what, xe in (("XE", True), ("SLL-SLE", False)):
+        steps = [
+            made_step(images=64, samples=5, words=2_500, width=512, precision=kind, xe=xe) for kind in kinds
+        ]
+        took = in_turns([step for step, _ in steps], 4)
+        slopes = []
+        for step, model in steps:
+            step()
+            slopes.append(gradient(model))
+        apart = float((slopes[0] - slopes[1]).norm() / slopes[1].norm()) if xe else None
+        note = "" if xe else "other words are drawn, so gradients are not compared"
+        yield Row(f"{what} step, LSTM-512, 2,500 words: bfloat16", *took, difference=apart, note=note)
+
+
+def made_step(
+    *,
+    images: int,
+    samples: int,
+    words: int,
+    width: int = 128,
+    precision: Precision = "float32",
+    xe: bool = False,
+) -> tuple[Callable[[], None], Model]:
     """A step of a random model on random references: what it costs does not depend on what is said."""
     rng = torch.Generator().manual_seed(0)
     inputs, dim, time = 256, 128, 16
@@ -282,15 +308,21 @@ def made_step(*, images: int, samples: int, words: int) -> Callable[[], None]:
     train = Examples(tuple(map(str, range(inputs))), features, references, there)
     reward = CiderReward(train, vocab=words)
     torch.manual_seed(0)
-    model = models.build("fc", vocab=words, pooled_dim=dim, regions=None, hidden=128, embed=128, dropout=0.0)
+    sizes = {"hidden": width, "embed": width, "dropout": 0.0}
+    model = models.build("fc", vocab=words, pooled_dim=dim, regions=None, **sizes)
     update, index = still(model), torch.arange(images)
     phase = Sequence(objective=SllSle(samples=samples))
 
     def step() -> None:
+        shown = train.features_of(index)
+        if xe:
+            said = references[index]
+            xe_step(model, shown, said, label_smoothing=0.0, update=update, precision=precision)
+            return
         chance = torch.Generator().manual_seed(1)
         sequence_step(
-            model, train.features_of(index), index, reward, phase, max_words=time, update=update,
+            model, shown, index, reward, phase, max_words=time, update=update, precision=precision,
             uniforms=lambda rows: torch.rand(rows, generator=chance),
         )  # fmt: skip
 
-    return step
+    return step, model

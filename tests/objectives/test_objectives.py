@@ -189,7 +189,8 @@ def test_cross_entropy_is_the_mean_over_own_tokens() -> None:
     logits = torch.randn(2, 4, 7)
     tokens = torch.tensor([[3, 4, 0, 0], [5, 0, 0, 0]])
     mask = own_tokens(tokens)
-    by_hand = -gather_logprob(logits, tokens)[mask].mean()
+    chosen = logits.log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
+    by_hand = -chosen[mask].mean()
     torch.testing.assert_close(xe_loss(logits, tokens, mask), by_hand)
     logits[0, 3] = float("nan")  # padding
     torch.testing.assert_close(xe_loss(logits, tokens, mask), by_hand)
@@ -208,3 +209,26 @@ def test_too_few_samples_are_refused() -> None:
         sll_advantage(torch.zeros(1, 1))
     with pytest.raises(ValueError, match="1 <= k <= samples"):
         max_at_k_advantage(torch.zeros(1, 3), k=4)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_the_logprob_of_chosen_words_and_its_gradient_are_those_of_log_softmax(kind: torch.dtype) -> None:
+    """More rows than are taken at a time, some of them certain, some pushed nowhere."""
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(70, 5, 4000, generator=rng).mul_(3).to(kind)
+    logits[3, 1, 7:] = -torch.inf
+    tokens = torch.randint(7, (70, 5), generator=rng)
+    push = torch.randn(70, 5, generator=rng) * (torch.rand(70, 5, generator=rng) < 0.9)
+    ours, plain = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    found = gather_logprob(ours, tokens)
+    wanted = plain.float().log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, wanted, rtol=0, atol=2e-5)
+    (found * push).sum().backward()
+    (wanted * push).sum().backward()
+    assert ours.grad is not None
+    assert plain.grad is not None
+    assert ours.grad.dtype == kind
+    torch.testing.assert_close(
+        ours.grad, plain.grad, rtol=1e-2 if kind == torch.bfloat16 else 1e-4, atol=1e-6
+    )

@@ -1,12 +1,15 @@
 """From advantages to a loss: which tokens are the caption's own, and REINFORCE's surrogate."""
 
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 EOS = 0
 Reduction = Literal["tokens", "captions"]
+
+_CACHED = 2**19  # numbers: 2 MiB in float32
 
 
 def own_tokens(tokens: Int[Tensor, "*rows time"]) -> Bool[Tensor, "*rows time"]:
@@ -22,8 +25,36 @@ def gather_logprob(
     logits: Float[Tensor, "*rows time vocab"], tokens: Int[Tensor, "*rows time"]
 ) -> Float[Tensor, "*rows time"]:
     """log p of each token, in float32: the chosen logit less the log of the sum."""
-    wide = logits.float()
-    return wide.gather(-1, tokens[..., None]).squeeze(-1) - wide.logsumexp(-1)
+    return _ChosenLogprob.apply(logits.flatten(0, -2), tokens.flatten()).view(tokens.shape)
+
+
+class _ChosenLogprob(torch.autograd.Function):
+    """log softmax(z)[y] and its gradient, y's place less softmax(z), row by row.
+
+    Logits are by far the largest tensor of a step. They are read once forward and once back, some rows at a time, so
+    that what is made of them stays in the cache of a CPU; logits in bfloat16 are never whole in float32.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Float[Tensor, "words vocab"], tokens: Int[Tensor, " words"]) -> Tensor:
+        log_sum = torch.cat([some.float().logsumexp(-1) for some in logits.split(_rows(logits))])
+        ctx.save_for_backward(logits, tokens, log_sum)
+        return logits.gather(-1, tokens[:, None]).squeeze(-1).float() - log_sum
+
+    @staticmethod
+    def backward(ctx: Any, push: Float[Tensor, " words"]) -> tuple[Tensor, None]:
+        logits, tokens, log_sum = ctx.saved_tensors
+        gradient = torch.empty_like(logits)
+        parts = (tensor.split(_rows(logits)) for tensor in (gradient, logits, tokens, log_sum, push))
+        for into, some, chosen, total, weight in zip(*parts, strict=True):
+            pushed = (some.float() - total[:, None]).exp_().mul_(-weight[:, None])
+            into.copy_(pushed.scatter_add_(-1, chosen[:, None], weight[:, None]))
+        return gradient, None
+
+
+def _rows(logits: Float[Tensor, "words vocab"]) -> int:
+    """How many rows at a time: a cache full of a CPU, all of them elsewhere."""
+    return max(1, _CACHED // logits.shape[-1]) if logits.device.type == "cpu" else max(1, len(logits))
 
 
 def policy_loss(

@@ -4,6 +4,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from caplore.objectives.policy import gather_logprob
+
 
 def xe_loss(
     logits: Float[Tensor, "rows time vocab"],
@@ -17,8 +19,11 @@ def xe_loss(
 
     `count` replaces the number of own tokens, for batches that are spread over several processes.
     """
-    losses = cross_entropy(
-        logits.float().flatten(0, 1), tokens.flatten(), reduction="none", label_smoothing=label_smoothing
-    ).view_as(tokens)
+    if label_smoothing == 0:
+        losses = -gather_logprob(logits, tokens)
+    else:
+        losses = cross_entropy(
+            logits.float().flatten(0, 1), tokens.flatten(), reduction="none", label_smoothing=label_smoothing
+        ).view_as(tokens)
     total = losses.masked_fill(~mask, 0.0).sum()
     return total / (mask.sum().float() if count is None else count)

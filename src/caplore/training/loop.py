@@ -46,7 +46,7 @@ from caplore.training.progress import Progress
 from caplore.training.reward import CiderReward, select
 from caplore.training.run import Run, create_run, open_run
 from caplore.training.schedule import batches, rate, seed_of, steps_per_epoch
-from caplore.training.step import Update, sequence_step, xe_step
+from caplore.training.step import Update, products, sequence_step, xe_step
 from caplore.training.streaming import Look
 from caplore.training.watch import Watch
 
@@ -464,7 +464,12 @@ class Session:
             case Xe() as xe:
                 tokens = self._said(mine, xe.captions)
                 return xe_step(
-                    self.model, features, tokens, label_smoothing=xe.label_smoothing, update=self.update
+                    self.model,
+                    features,
+                    tokens,
+                    label_smoothing=xe.label_smoothing,
+                    update=self.update,
+                    precision=recipe.precision,
                 )
             case Sequence() as phase:
                 said = self._said(mine, 5) if phase.xe_weight > 0 else None
@@ -476,6 +481,7 @@ class Session:
                     phase,
                     max_words=recipe.max_words,
                     update=self.update,
+                    precision=recipe.precision,
                     references=said,
                     uniforms=self._uniforms("samples") if self.world.device.type == "cpu" else None,
                 )
@@ -584,7 +590,8 @@ class Session:
         if self.fast is not None:
             return self.fast.decoder.beam(features, **knobs)
         self.model.eval()
-        return beam(self.model, features, **knobs)
+        with products(self.recipe.precision, self.world.device):
+            return beam(self.model, features, **knobs)
 
     def _save(self) -> None:
         place = self.place

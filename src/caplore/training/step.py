@@ -5,6 +5,7 @@ per log window. Among many processes the mean over all of them is what the whole
 nothing but gradients and counts travels in a step. Axes: images, samples, time.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,12 +26,21 @@ from caplore.objectives.sle import authors_diversity_advantage, diversity_advant
 from caplore.objectives.sll import sll_advantage
 from caplore.objectives.sll_me import entropy_bonus, token_entropy
 from caplore.objectives.xe import xe_loss
-from caplore.training.config import Marginal, MaxAtK, Sequence, Sll, SllMe, SllSle
+from caplore.training.config import Marginal, MaxAtK, Precision, Sequence, Sll, SllMe, SllSle
 from caplore.training.distributed import World
 from caplore.training.forced import force
 from caplore.training.reward import Reward
 
 Stats = dict[str, Float[Tensor, ""]]
+
+
+def products(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
+    """The precision of matrix products within; sums, log-probabilities, weights and moments stay float32.
+
+    Sampling and the gradient pass each get one of their own: casts of weights are kept until it ends, and one that
+    was made where no gradient is wanted must not be met where one is.
+    """
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -60,10 +70,12 @@ def xe_step(
     *,
     label_smoothing: float,
     update: Update,
+    precision: Precision = "float32",
 ) -> Stats:
     """Cross-entropy on some references of each image."""
     model.train()
-    loss = _xe(model, features, tokens, label_smoothing, update.world)
+    with products(precision, tokens.device):
+        loss = _xe(model, features, tokens, label_smoothing, update.world)
     norm = update(loss)
     return {"loss": loss.detach() * update.world.size, "gradient": norm}
 
@@ -90,6 +102,7 @@ def sequence_step(
     *,
     max_words: int,
     update: Update,
+    precision: Precision = "float32",
     references: Int[Tensor, "images captions time"] | None = None,
     uniforms: Uniforms | None = None,
 ) -> Stats:
@@ -99,14 +112,15 @@ def sequence_step(
     """
     objective = phase.objective
     model.eval()  # samples come from the policy itself, never from a damaged copy of it
-    samples, greedy = sample(
-        model,
-        features,
-        samples=objective.samples,
-        max_words=max_words,
-        with_greedy=True,
-        uniforms=uniforms,
-    )
+    with products(precision, index.device):
+        samples, greedy = sample(
+            model,
+            features,
+            samples=objective.samples,
+            max_words=max_words,
+            with_greedy=True,
+            uniforms=uniforms,
+        )
     score = reward.score(torch.cat([samples.tokens, greedy.tokens], dim=1), index)
     score, greedy_score = score[:, :-1], score[:, -1]
     length = shortened(samples.tokens).shape[-1]
@@ -115,17 +129,18 @@ def sequence_step(
     advantage = advantages(objective, samples, score, greedy_score, distance, reward, index)
 
     model.train(phase.dropout)
-    said = force(model, features, samples.tokens)
-    mask = said.own
-    count = update.world.sum_(denominator(mask, phase.reduction))
-    logprob = said.at_home(gather_logprob(said.logits, said.tokens))
-    loss = policy_loss(logprob, mask, advantage, reduction=phase.reduction, count=count)
-    if isinstance(objective, SllMe):
-        entropy = said.at_home(token_entropy(said.logits))
-        loss = loss - objective.entropy_weight * entropy_bonus(entropy, mask, count=count)
-    if references is not None:
-        xe = _xe(model, features, references, 0.0, update.world)
-        loss = (1 - phase.xe_weight) * loss + phase.xe_weight * xe
+    with products(precision, index.device):
+        said = force(model, features, samples.tokens)
+        mask = said.own
+        count = update.world.sum_(denominator(mask, phase.reduction))
+        logprob = said.at_home(gather_logprob(said.logits, said.tokens))
+        loss = policy_loss(logprob, mask, advantage, reduction=phase.reduction, count=count)
+        if isinstance(objective, SllMe):
+            entropy = said.at_home(token_entropy(said.logits))
+            loss = loss - objective.entropy_weight * entropy_bonus(entropy, mask, count=count)
+        if references is not None:
+            xe = _xe(model, features, references, 0.0, update.world)
+            loss = (1 - phase.xe_weight) * loss + phase.xe_weight * xe
     norm = update(loss)
     world = update.world
     words = count if phase.reduction == "tokens" else world.sum_(mask.sum().float())
