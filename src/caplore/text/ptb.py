@@ -1,19 +1,24 @@
 """Captions as the field tokenises them: the Stanford PTB tokeniser as coco-caption calls it, without Java.
 
 coco-caption writes captions as the lines of one file, runs `PTBTokenizer -preserveLines -lowerCase` (CoreNLP 3.4.1)
-and drops a list of punctuation. `tokenize_many` gives the same words for the same lines;
-`tokenize` is a file of one line. What was compared, and the few places where we differ: docs/tokenisation.md.
+and drops a list of punctuation. `tokenize_lines` gives the same words for the same lines, each as one text, and
+`tokenize_many` as lists; `tokenize` is a file of one line. What was compared: docs/tokenisation.md.
 
 How: at each position the rule that matches most characters wins, what a rule only looks at counted in; among
 equals the first. A caption is first cut at its spaces, and a piece that cannot depend on its neighbours is remembered.
+The compiled twin, ptb.cpp, reads captions of nothing but common pieces, nearly all there are; the others come here.
 """
 
 import gc
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
+
+from caplore.native import native
 
 SIGNATURE = "ptb-1"
 
@@ -30,26 +35,47 @@ def tokenize(caption: str) -> list[str]:
         return _tokenize_unknown(caption)
 
 
+def tokenize_lines(captions: Sequence[str]) -> list[str]:
+    """As `tokenize_many`, the words of each caption joined by single spaces: no word holds one. The fastest way.
+
+    A caption without words is an empty text; the words of another are `line.split(" ")`.
+    """
+    if (twin := native("caplore.text._ptb")) is None:
+        return [" ".join(_tokenize_line(captions, index)) for index in range(len(captions))]
+    lines: list[str]
+    lines, left = twin.lines(list(captions), _RUN_TOGETHER, _ABBREVIATIONS)
+    for index in left:
+        lines[index] = " ".join(_tokenize_line(captions, index))
+    return lines
+
+
 def tokenize_many(captions: Sequence[str]) -> list[list[str]]:
     """One list of words for each caption, in order, as if the captions were the lines of one file.
 
     Only one thing looks across a line: "the letter K." keeps its period unless the next line opens a sentence ("A",
     "The", ...), and "no." keeps it before a digit. Tokenised one by one, 14 of COCO's 616,767 captions differ for it.
     """
-    words: list[list[str]] = []
-    words_of_piece = _known.__getitem__
     collecting = gc.isenabled()
     gc.disable()  # half a million new lists would set the collector looking for cycles that cannot be there
     try:
-        for index, caption in enumerate(captions):
-            try:
-                words.append(list(chain.from_iterable(map(words_of_piece, caption.split(" ")))))
-            except KeyError:
-                words.append(_tokenize_unknown(caption, partial(_next_line, captions, index)))
+        if (twin := native("caplore.text._ptb")) is None:
+            return [_tokenize_line(captions, index) for index in range(len(captions))]
+        words: list[list[str]]
+        words, left = twin.lists(list(captions), _RUN_TOGETHER, _ABBREVIATIONS)
+        for index in left:
+            words[index] = _tokenize_line(captions, index)
+        return words
     finally:
         if collecting:
             gc.enable()
-    return words
+
+
+def _tokenize_line(captions: Sequence[str], index: int) -> list[str]:
+    """The words of one of the captions, by Python."""
+    try:
+        return list(chain.from_iterable(map(_known.__getitem__, captions[index].split(" "))))
+    except KeyError:
+        return _tokenize_unknown(captions[index], partial(_next_line, captions, index))
 
 
 class _Pieces(dict[str, tuple[str, ...]]):
@@ -81,7 +107,7 @@ def _tokenize_unknown(caption: str, next_line: Callable[[], str] = str) -> list[
         try:
             words += _known[piece]
         except KeyError:
-            if _LEANS.match(piece):
+            if _leans().match(_by_kind(piece)):
                 return list(_words(f"{line}\n{next_line()}\n", len(line)))
             words += _known.learn(piece, tuple(_words(piece + "\n", len(piece))))
     return words
@@ -97,19 +123,21 @@ def _next_line(captions: Sequence[str], index: int) -> str:
 
 def _words(text: str, end: int) -> Iterator[str]:
     """The words of text[:end]; the rest is only looked at."""
-    rules = [rule for rule in _rules(text.isascii()) if rule.needs in text]
+    kinds = _by_kind(text)
+    rules = [rule for rule in _rules() if rule.needs in text]
     position = 0
     while position < end:
-        if space := _SPACE.match(text, position):
+        if space := _SPACE.match(kinds, position):
             position = space.end()
             continue
-        matches = [(found, rule) for rule in rules if (found := rule.pattern.match(text, position))]
+        matches = [(found, rule) for rule in rules if (found := rule.pattern.match(kinds, position))]
         if not matches:  # a character of no rule: the program drops it, too
             position += 1
             continue
         longest, rule = max(matches, key=lambda match: match[0].end())  # the first of the longest
-        position = longest.end(1)
-        if (word := rule.rewrite(longest[1])) and word not in PUNCTUATION:
+        token = text[position : longest.end(1)]
+        position += len(token)
+        if (word := rule.rewrite(token)) and word not in PUNCTUATION:
             yield word
 
 
@@ -206,12 +234,10 @@ def _any_of(words: str) -> str:
 
 
 @cache
-def _rules(only_ascii: bool) -> tuple[_Rule, ...]:
-    """Every rule; of equal length the first wins. For ASCII text in a form that takes a fifth of the time to build."""
-    if only_ascii:
-        letters, digits, marks, symbols = "A-Za-z", "0-9", "", "$%&*>\\\\^`|~\\-"
-    else:
-        letters, digits, marks, symbols = map(_character_set, (_LETTERS, _DIGITS, _MARKS, _SYMBOLS))
+def _rules() -> tuple[_Rule, ...]:
+    """Every rule, for texts in which one letter, digit or mark stands for all: `_by_kind`."""
+    letters, digits, marks = f"A-Za-z{_A_LETTER}", f"0-9{_A_DIGIT}", _A_MARK
+    symbols = _character_set(_SYMBOLS)
     letter, digit, alphanumeric = f"[{letters}]", f"[{digits}]", f"[{letters}{digits}]"
     accented = "&[aeiouAEIOU](?ai:acute|grave|uml);"
     # A letter of a word may be a combining mark, a soft hyphen or an HTML accent.
@@ -400,25 +426,59 @@ ff1a-ff20 ff3b-ff40 ff5b-ff65 ffe0-ffe1 ffe5-ffe6
 
 _SPACES = " \\t\u00a0\u2000-\u200a\u3000"
 _LINE_BREAKS = "\\r\\n\u000b\u000c\u0085\u2028\u2029"
+_LINE_BREAK = re.compile(f"[{_LINE_BREAKS}]")
+_SPACE = re.compile(f"(?:[{_SPACES}{_LINE_BREAKS}\0\u200b\u200e\u200f\ufeff]|(?ai:&nbsp;))+")
+
+# What stands for every letter, digit and combining mark beyond ASCII while rules are tried.
+_A_LETTER, _A_DIGIT, _A_MARK = "\u00aa\u0660\u02c2"
+
+
+def _by_kind(text: str) -> str:
+    """The text with one letter in place of all, one digit and one mark: rules that name thousands build slowly."""
+    return text if text.isascii() else text.translate(_kinds())
+
+
+class _Kinds(dict[int, int]):
+    """What stands for a character, learned as it is asked for."""
+
+    def __init__(self) -> None:
+        sets = ((_LETTERS, _A_LETTER), (_DIGITS, _A_DIGIT), (_MARKS, _A_MARK))
+        self.ranges = sorted((*ends, ord(kind)) for ranges, kind in sets for ends in _ranges(ranges))
+
+    def __missing__(self, code: int) -> int:
+        first, last, kind = self.ranges[bisect_right(self.ranges, code, key=itemgetter(0)) - 1]
+        self[code] = kind if code > 0x7F and first <= code <= last else code
+        return self[code]
+
+
+_kinds = cache(_Kinds)
+
+
+def _ranges(ranges: str) -> list[tuple[int, int]]:
+    """'61-7a aa' as the first and the last of each."""
+    ends = (part.partition("-") for part in ranges.split())
+    return [(int(first, 16), int(last or first, 16)) for first, _, last in ends]
 
 
 def _character_set(ranges: str) -> str:
     """'61-7a aa' as the inside of a regular expression's [...]."""
-    return "".join("-".join(f"\\u{int(end, 16):04x}" for end in part.split("-")) for part in ranges.split())
+    return "".join(f"\\u{first:04x}-\\u{last:04x}" for first, last in _ranges(ranges))
 
 
-_LINE_BREAK = re.compile(f"[{_LINE_BREAKS}]")
-_SPACE = re.compile(f"(?:[{_SPACES}{_LINE_BREAKS}\0\u200b\u200e\u200f\ufeff]|(?ai:&nbsp;))+")
-# A piece whose tokens could depend on the piece before or behind it (or one that is too long to remember).
-_LEANS = re.compile(
-    rf".*[^!-~{_character_set(_LETTERS)}]"  # holds a space or sign of another kind
-    r"|.{65}"  # not worth remembering
-    r"|.*<|[0-9]{3}|[0-9]{1,4}\\?/[0-9]|\.+[^.]"  # a tag; the second half of a phone number, a fraction, an ellipsis
-    rf"|(?:.*[^A-Za-z])?[A-Za-z]\.$|.*(?:{_any_of(_ABBREVIATIONS_BEFORE_A_NUMBER)})\.$",  # what follows decides
-    re.DOTALL,
-)
+@cache
+def _leans() -> re.Pattern[str]:
+    """A piece whose tokens could depend on the piece before or behind it (or one that is too long to remember)."""
+    return re.compile(
+        rf".*[^!-~{_A_LETTER}]"  # holds a space or sign of another kind
+        r"|.{65}"  # not worth remembering
+        r"|.*<|[0-9]{3}|[0-9]{1,4}\\?/[0-9]|\.+[^.]"  # a tag; half a phone number, a fraction, an ellipsis
+        rf"|(?:.*[^A-Za-z])?[A-Za-z]\.$|.*(?:{_any_of(_ABBREVIATIONS_BEFORE_A_NUMBER)})\.$",  # what follows decides
+        re.DOTALL,
+    )
+
 
 # Nearly every piece is a word, perhaps with 's, perhaps between marks: no need to try all rules on those.
 _PLAIN = re.compile(r'(?!.{65})"?((?![0-9]{3})[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)(\'s)?[.,!?;:]?"?')
+_RUN_TOGETHER = "cannot gonna wanna gotta lemme gimme"
 _ABBREVIATIONS = f"{_TITLES} {_MAY_CLOSE_A_SENTENCE} {_ABBREVIATIONS_BEFORE_A_NUMBER}".lower()
-_NOT_PLAIN = frozenset(["cannot", "gonna", "wanna", "gotta", "lemme", "gimme", *_ABBREVIATIONS.split()])
+_NOT_PLAIN = frozenset(f"{_RUN_TOGETHER} {_ABBREVIATIONS}".split())
