@@ -165,6 +165,7 @@ def test_a_phrase_is_more_than_the_phrase_it_begins_with(made: Meteor) -> None:
         ("naïve café &amp; …", ["naïve", "café", "&", "amp", ";", "…"]),
         ("wait... what", ["wait", "...", "what"]),
         ("", []),
+        ("\t\n", []),
     ],
 )
 def test_words_are_set_apart_as_the_program_does(line: str, words: list[str]) -> None:

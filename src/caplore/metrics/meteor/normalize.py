@@ -52,7 +52,7 @@ def normalize(line: str, prefixes: Prefixes) -> list[str]:
 def _without_final_periods(words: list[str], prefixes: Prefixes) -> str:
     """Acronyms lose their dots (`u.s.` is us); other words only where a sentence may end."""
     kept = []
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if len(word) == 1 or not word.endswith("."):
             kept.append(word)
             continue
