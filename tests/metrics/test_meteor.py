@@ -303,6 +303,18 @@ def test_another_file_in_their_place_is_said(tmp_path: Path, content: bytes) -> 
         Meteor.load(tmp_path)
 
 
+def test_half_of_the_tables_is_said_and_made_again(program: tuple[Path, Path], tmp_path: Path) -> None:
+    path = tables.tables_file(tmp_path)
+    path.parent.mkdir(parents=True)
+    build(*program, path)
+    assert tables._is_current(path)
+    path.write_bytes(path.read_bytes()[:-10])
+    assert not tables._is_current(path)
+    with pytest.raises(InputError, match="not a table of METEOR") as caught:
+        Meteor.load(tmp_path)
+    assert "caplore setup meteor" in str(caught.value.fix)
+
+
 def test_setting_up_from_files(
     program: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

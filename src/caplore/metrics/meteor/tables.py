@@ -104,7 +104,15 @@ def _installed_package() -> list[Path]:
 
 
 def _is_current(path: Path) -> bool:
-    return path.is_file() and _header(path)[0].get("__metadata__", {}).get("format") == FORMAT
+    return path.is_file() and _is_readable(path, *_header(path))
+
+
+def _is_readable(path: Path, header: dict[str, Any], begin: int) -> bool:
+    """Whether these are tables of this format, and all of them."""
+    if header.get("__metadata__", {}).get("format") != FORMAT:
+        return False
+    ends = [about["data_offsets"][1] for name, about in header.items() if name != "__metadata__"]
+    return path.stat().st_size == begin + max(ends)
 
 
 def build(jar: Path, paraphrases: Path, target: Path) -> None:
@@ -214,8 +222,9 @@ class Tables:
                 f"METEOR's tables are not set up (looked in {path.parent})", fix=f"{SETUP} ({SIZE})"
             )
         header, begin = _header(path)
-        if header.pop("__metadata__", {}).get("format") != FORMAT:
+        if not _is_readable(path, header, begin):
             raise InputError(f"{path} is not a table of METEOR that this version reads", fix=f"{SETUP}")
+        del header["__metadata__"]
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         kinds: dict[str, Literal["B", "H", "I", "Q"]] = {"U8": "B", "U16": "H", "U32": "I", "U64": "Q"}
