@@ -7,6 +7,7 @@ Both sides are whole processes, from tokenised captions in a file to scores: sta
 """
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -17,14 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bench import Row
+from bench import Row, in_turns
 from bench.coco import coco_captions
 from caplore.errors import CaploreError
 from caplore.files import write_json
 from caplore.metrics.meteor import Meteor
+from caplore.metrics.meteor.stem import stem
 from caplore.metrics.meteor.tables import Tables, program_jar, tables_file
 from caplore.metrics.meteor_java import meteor_by_jar
+from caplore.native import native
 from caplore.text.ptb import tokenize_many
 
 IMAGES = 5000
@@ -71,7 +75,35 @@ def rows() -> Iterator[Row]:
     note = f"{np.mean(apart <= CLOSE):.2%} of captions within {CLOSE}; corpus {corpus:.6f}, theirs {their_corpus:.6f}"
     yield Row(what, ours, theirs, "s", float(apart.max()), note)
     yield Row("METEOR, corpus", corpus, their_corpus, "", abs(corpus - their_corpus))
+    yield from twin_rows()
     yield salad_row()
+
+
+def twin_rows() -> Iterator[Row]:
+    """The compiled twin against the Python that defines it, from mapped tables to counts, nothing learned before."""
+    said, true = held_out()
+    candidates = [" ".join(words) for words in said]
+    references = [[" ".join(words) for words in some] for some in true]
+    pairs = sum(map(len, references))
+
+    def counts(threads: int = 1, twin: str = "1") -> NDArray[np.int32]:
+        os.environ["CAPLORE_NATIVE"] = twin
+        stem.cache_clear()
+        try:
+            return Meteor.load().statistics_lines(candidates, references, threads=threads)
+        finally:
+            del os.environ["CAPLORE_NATIVE"]
+
+    what = f"METEOR, {pairs:,} pairs"
+    if native("caplore.metrics.meteor._align") is None:
+        yield Row(f"{what}, compiled", float("nan"), note="not run: the twin was not built")
+        return
+    apart = float(np.abs(counts() - counts(twin="0")).max())
+    ours, theirs = in_turns([counts, lambda: counts(twin="0")], 5, time.process_time)
+    yield Row(f"{what}, compiled : Python, processor", ours, theirs, "s", apart)
+    apart = float(np.abs(counts(2) - counts(1)).max())
+    two, one = in_turns([lambda: counts(2), counts], 15)
+    yield Row(f"{what}, two threads : one", two, one, "s", apart)
 
 
 def salad_row() -> Row:
@@ -96,7 +128,7 @@ def salad_row() -> Row:
     return Row(what, took, time.perf_counter() - begun, "s", float(np.abs(ours - theirs).max()), note)
 
 
-def held_out() -> list[object]:
+def held_out() -> list[list[Any]]:
     """[candidates, references], tokenised: the first caption of each image, and its others."""
     images = [captions for captions in coco_captions("val").values() if len(captions) > 1][:IMAGES]
     words = iter(tokenize_many([caption for captions in images for caption in captions]))

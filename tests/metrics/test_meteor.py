@@ -1,8 +1,10 @@
 import gzip
+import importlib.util
 import json
+import random
 import zipfile
-from collections.abc import Sequence
-from itertools import chain, combinations, permutations
+from collections.abc import Callable, Sequence
+from itertools import chain, combinations, pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +16,10 @@ from caplore.errors import InputError, MissingError
 from caplore.metrics.meteor import COLUMNS, Meteor, is_set_up, score, tables
 from caplore.metrics.meteor.align import Match, align
 from caplore.metrics.meteor.normalize import normalize
-from caplore.metrics.meteor.stem import stem
+from caplore.metrics.meteor.stem import _AFTER_PLURAL, _WHOLE, stem
 from caplore.metrics.meteor.tables import Tables, build, install_meteor
 from caplore.metrics.wheels import Wanted
+from caplore.native import native
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_meteor.json").read_text(encoding="utf-8"))
 CLOSE = 1e-9  # the same doubles, added in another order
@@ -63,17 +66,47 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def made(program: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Meteor:
+def made_tables(program: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Tables:
     path = tmp_path_factory.mktemp("cache") / "tables.safetensors"
     build(*program, path)
-    return Meteor(Tables.load(path))
+    return Tables.load(path)
 
 
 @pytest.fixture(scope="module")
-def real() -> Meteor:
+def real_tables() -> Tables:
     if not is_set_up():
         pytest.skip(f"METEOR's tables are not set up here: {tables.SETUP}")
-    return Meteor.load()
+    return Tables.load(tables.tables_file())
+
+
+def in_python(tables: Tables) -> Meteor:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CAPLORE_NATIVE", "0")
+        return Meteor(tables)
+
+
+def compiled(tables: Tables) -> Meteor:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CAPLORE_NATIVE", raising=False)
+        if native("caplore.metrics.meteor._align") is None:
+            pytest.skip("METEOR's compiled twin was not built here: pip install -e . with a C++ compiler")
+        return Meteor(tables)
+
+
+@pytest.fixture(scope="module", params=[in_python, compiled], ids=["python", "compiled"])
+def by(request: pytest.FixtureRequest) -> Callable[[Tables], Meteor]:
+    """How counts are made: every test of counts runs both ways."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def made(by: Callable[[Tables], Meteor], made_tables: Tables) -> Meteor:
+    return by(made_tables)
+
+
+@pytest.fixture(scope="module")
+def real(by: Callable[[Tables], Meteor], real_tables: Tables) -> Meteor:
+    return by(real_tables)
 
 
 def counts(meteor: Meteor, caption: str, *references: str) -> dict[str, int]:
@@ -207,6 +240,8 @@ def test_nothing_in_common_is_zero(made: Meteor, caption: str, reference: str) -
 def test_a_caption_needs_a_reference(made: Meteor) -> None:
     with pytest.raises(ValueError, match="one reference at least"):
         made.statistics(["a"], [])
+    with pytest.raises(ValueError, match="2 captions, but references of 1"):
+        made.statistics_many([["a"], ["a"]], [[["a"]]])
     assert made.statistics_many([], []).shape == (0, len(COLUMNS))
 
 
@@ -282,6 +317,229 @@ def test_forgetting_changes_nothing(made: Meteor, monkeypatch: pytest.MonkeyPatc
     before = [value(made, *pair) for pair in pairs]
     monkeypatch.setattr("caplore.metrics.meteor._WORDS_KEPT", 0)
     assert [value(made, *pair) for pair in pairs] == before
+
+
+def test_parts_of_many_captions_are_the_whole(made: Meteor, monkeypatch: pytest.MonkeyPatch) -> None:
+    said, true = ["a dog", "", "many men", "x"], [["a hound"], ["", "a"], ["a lot of guys"], ["x", "x"]]
+    whole = made.statistics_lines(said, true).tolist()
+    monkeypatch.setattr("caplore.metrics.meteor._AT_ONCE", 3)
+    assert made.statistics_lines(said, true).tolist() == whole
+
+
+# --- the compiled twin gives what the Python gives -------------------------------------------------------------------
+
+ROOTS = [
+    "dog",
+    "hound",
+    "leav",
+    "man",
+    "runn",
+    "gener",
+    "happi",
+    "hopp",
+    "fl",
+    "bab",
+    "cry",
+    "abl",
+    "y",
+    "t",
+    "é",
+    "",
+]
+SUFFIXES = [
+    "",
+    "s",
+    "es",
+    "ies",
+    "ied",
+    "ed",
+    "edly",
+    "ing",
+    "ingly",
+    "ly",
+    "li",
+    "fulness",
+    "ational",
+    "ization",
+]
+SUFFIXES += [
+    "ousli",
+    "ative",
+    "ment",
+    "ement",
+    "ion",
+    "ll",
+    "e",
+    "y",
+    "yy",
+    "'s",
+    "'s'",
+    "ss",
+    "ches",
+    "men",
+    "eed",
+]
+SIGNS = "aBy7.,'`- \t/:&\n_’“é€\ue000\u3000\ud800𝒳"
+
+
+def salads(
+    rng: random.Random, words: Sequence[str], most: int, cases: int
+) -> tuple[list[str], list[list[str]]]:
+    """Captions and references of few words each, in any order: where most ways of matching compete."""
+    said, true = [], []
+    for _ in range(cases):
+        few = rng.sample(words, min(12, len(words)))
+        lines = [" ".join(rng.choices(few, k=rng.randint(0, most))) for _ in range(rng.randint(2, 5))]
+        said.append(lines[0])
+        true.append([*lines[1:], lines[0]] if rng.random() < 0.1 else lines[1:])
+    return said, true
+
+
+def differences(of: Tables, said: list[str], true: list[list[str]]) -> list[tuple[str, list[str]]]:
+    """Of which captions any count differs."""
+    twin, python = compiled(of), in_python(of)
+    pairs = zip(
+        said, true, twin.statistics_lines(said, true), python.statistics_lines(said, true), strict=True
+    )
+    return [(caption, others) for caption, others, ours, theirs in pairs if (ours != theirs).any()]
+
+
+@pytest.mark.parametrize("most", [6, 14, 40])
+def test_twin_of_salads_of_known_words(made_tables: Tables, most: int) -> None:
+    words = [*SYNSETS, *FUNCTION_WORDS, "leaves", "left", "men", "runs", "running", "x"]
+    words += [text for pair in PARAPHRASES for text in pair]
+    assert differences(made_tables, *salads(random.Random(most), words, most, 200)) == []
+
+
+def test_twin_makes_the_same_stems(made_tables: Tables) -> None:
+    assert compiled(made_tables)._twin is not None
+    from caplore.metrics.meteor import _align
+
+    special = [*_WHOLE, *_AFTER_PLURAL, *(word + "s" for word in _AFTER_PLURAL)]
+    shaped = [root + one + other for root in ROOTS for one in SUFFIXES for other in SUFFIXES]
+    words = [*GOLDEN["stems"], *special, *shaped, "yyy", "ayya", "'y'", "\ud800ying", "𝒳eed"]
+    assert [word for word in words if _align.stem(word) != stem(word)] == []
+
+
+@given(
+    st.one_of(
+        st.text("abcdegiklnstuyzY'", max_size=12),
+        st.text(st.characters(exclude_characters="\n", exclude_categories=()), max_size=8),
+    )
+)
+@settings(max_examples=500, deadline=None)
+def test_twin_makes_the_same_stems_of_any_letters(made_tables: Tables, word: str) -> None:
+    assert compiled(made_tables)._twin is not None
+    from caplore.metrics.meteor import _align
+
+    assert _align.stem(word) == stem(word)
+
+
+def test_twin_of_words_of_all_shapes(made_tables: Tables) -> None:
+    words = [root + suffix for root in ROOTS for suffix in SUFFIXES]
+    assert differences(made_tables, *salads(random.Random(0), words, 12, 2000)) == []
+
+
+@given(
+    st.text(SIGNS, max_size=40),
+    st.lists(st.one_of(st.text(SIGNS, max_size=40), st.text(max_size=20)), min_size=1, max_size=3),
+)
+@settings(max_examples=300, deadline=None)
+def test_twin_of_any_text(made_tables: Tables, caption: str, references: list[str]) -> None:
+    assert differences(made_tables, [caption], [references]) == []
+    assert differences(made_tables, references, [[caption]] * len(references)) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_twin_sets_signs_apart_as_the_python_does(made_tables: Tables, seed: int) -> None:
+    """The words themselves, by comparing each line with the words that the Python makes of it."""
+    rng = random.Random(seed)
+    lines = ["".join(rng.choices("aaBcs57.,'`- \t:\"x", k=rng.randint(1, 30))) for _ in range(2000)]
+    words = [" ".join(normalize(line, made_tables.prefixes)) for line in lines]
+    assert differences(made_tables, lines, [[line] for line in words]) == []
+    assert differences(made_tables, words, [[line] for line in lines]) == []
+
+
+def test_twin_of_more_words_than_bits(made_tables: Tables) -> None:
+    rng = random.Random(1)
+    words = [f"w{i}" for i in range(300)]
+    captions = [" ".join([*rng.sample(words, 150), *["a", "dog", "in front of"] * 2]) for _ in range(8)]
+    assert differences(made_tables, captions, [captions[:3]] * 8) == []
+    exact = [" ".join(words[:n]) for n in (31, 32, 33, 63, 64, 65)]
+    assert differences(made_tables, exact, [exact] * len(exact)) == []
+
+
+def test_twin_of_real_words(real_tables: Tables) -> None:
+    rng = random.Random(2)
+    synonyms = [word for word in rng.sample(real_tables.lines("synonym_words"), 3000) if "_" not in word]
+    forms = [form for line in real_tables.lines("forms")[1::2] for form in line.split()]
+    common = [word for case in GOLDEN["cases"] for word in case["candidate"].split(" ")]
+    words = [*synonyms, *rng.sample(forms, 1000), *real_tables.words[:2000], *common * 3, *GOLDEN["stems"]]
+    assert differences(real_tables, *salads(rng, words, 12, 1000)) == []
+
+
+def test_twin_of_coco_captions(real_tables: Tables) -> None:
+    """500 images: a caption made of two images' halves against the five of the one."""
+    from caplore.text.ptb import tokenize_many
+
+    spec = importlib.util.find_spec("pycocoevalcap")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("needs COCO's captions, which lie inside pycocoevalcap")
+    with zipfile.ZipFile(Path(spec.submodule_search_locations[0]) / "spice" / "spice-1.0.jar") as jar:
+        rows = json.loads(jar.read("coco/annotations/captions_val2014.json"))["annotations"]
+    of: dict[int, list[str]] = {}
+    for row in rows[:20_000]:
+        of.setdefault(row["image_id"], []).append(row["caption"])
+    images = [[" ".join(words) for words in tokenize_many(texts)] for texts in of.values()][:501]
+    halves = [lines[0].split(" ") for lines in images]
+    said = [" ".join([*one[: len(one) // 2], *other[len(other) // 2 :]]) for one, other in pairwise(halves)]
+    assert len(said) == 500
+    assert differences(real_tables, said, images[:500]) == []
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_threads_change_nothing(made_tables: Tables, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("caplore.metrics.meteor.twin.FEWEST", 1)
+    said, true = salads(random.Random(3), WORDS, 10, 500)
+    meteor = compiled(made_tables)
+    one = meteor.statistics_lines(said, true, threads=1)
+    assert (meteor.statistics_lines(said, true, threads=threads) == one).all()
+
+
+def test_the_twin_is_switched_off(made_tables: Tables) -> None:
+    assert in_python(made_tables)._twin is None
+    assert compiled(made_tables)._twin is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["trie", "paraphrase_begins", "paraphrase_ends", "paraphrase_words", "words"]
+)
+@pytest.mark.parametrize("damage", ["half", "nothing", "backwards", "ones"])
+def test_the_twin_reads_no_further_than_damaged_tables_go(
+    made_tables: Tables, name: str, damage: str
+) -> None:
+    """Whatever is in them it gives counts or says that they are damaged; AddressSanitizer says the rest."""
+    whole = made_tables.arrays[name]
+    damaged = {
+        "half": whole[: len(whole) // 2],
+        "nothing": whole[:0],
+        "backwards": memoryview(whole.tobytes()[::-1]).cast("B").cast(whole.format),
+        "ones": memoryview(b"\xff" * whole.nbytes).cast("B").cast(whole.format),
+    }[damage]
+    meteor = compiled(Tables({**made_tables.arrays, name: damaged}))
+    said: list[str] = []
+    try:
+        meteor.statistics_lines(["a big dog in front of men"] * 2, [["a lot of left hounds before guys"]] * 2)
+    except ValueError as error:
+        said = [str(error)]
+    assert said in ([], ["METEOR's tables are damaged"])
+
+
+def test_what_is_no_text_is_refused(made: Meteor) -> None:
+    with pytest.raises(TypeError):
+        made.statistics_lines([b"a"], [["a"]])  # type: ignore[list-item]
+    with pytest.raises(TypeError):
+        made.statistics_lines(["a"], [[1]])  # type: ignore[list-item]
 
 
 # --- the tables ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ a quarter and all others three quarters (delta = .75), P and R are the matched s
 
 alpha = .85, beta = .2, gamma = .6, and a caption that is its reference word for word pays no penalty. The reference
 that scores highest counts. Of a caption the counts are kept (COLUMNS); the corpus score is that of their sums.
+
+The Python of this folder defines what is counted; its compiled twin (twin.py, align.cpp) counts where it was built.
 """
 
 import gc
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from caplore.metrics.meteor.align import Match, align_each
 from caplore.metrics.meteor.normalize import normalize
 from caplore.metrics.meteor.tables import Tables, install_meteor, is_set_up, tables_file
+from caplore.metrics.meteor.twin import twin_of
 from caplore.metrics.meteor.words import Lexicon, Sentence
 from caplore.metrics.signature import signature
 from caplore.text.ptb import SIGNATURE as PTB
@@ -53,6 +56,7 @@ SIGNATURE = signature(
 
 _SENTENCES_KEPT = 1000  # those of an image come again for its next caption
 _WORDS_KEPT = 200_000
+_AT_ONCE = 50_000  # captions: more would only take memory
 
 Tokens = Sequence[str]
 
@@ -64,6 +68,7 @@ class Meteor:
         self.tables = tables
         self._lexicon = Lexicon(tables)
         self._sentences: dict[str, Sentence] = {}
+        self._twin = twin_of(tables)
 
     @classmethod
     def load(cls, cache: Path | None = None) -> "Meteor":
@@ -78,29 +83,59 @@ class Meteor:
         self, candidates: Sequence[Tokens], references: Iterable[Sequence[Tokens]]
     ) -> NDArray[np.int32]:
         """The counts of each caption against its own references: [captions, COLUMNS]."""
-        flat, begins = array("i"), []
+        return self.statistics_lines(
+            [" ".join(tokens) for tokens in candidates],
+            [[" ".join(tokens) for tokens in some] for some in references],
+        )
+
+    def statistics_lines(
+        self, candidates: Sequence[str], references: Sequence[Sequence[str]], threads: int | None = None
+    ) -> NDArray[np.int32]:
+        """The same for captions whose words are joined by spaces.
+
+        The compiled twin takes as many threads as there are cores, or `threads`.
+        """
+        if len(candidates) != len(references):
+            raise ValueError(f"{len(candidates)} captions, but references of {len(references)}")
+        if not all(map(len, references)):
+            raise ValueError("METEOR compares a caption with one reference at least")
+        rows = [np.empty((0, len(COLUMNS)), dtype=np.int32)]
+        for begin in range(0, len(candidates), _AT_ONCE):
+            some = slice(begin, begin + _AT_ONCE)
+            rows.append(self._best(candidates[some], references[some], threads))
+        return np.concatenate(rows)
+
+    def _best(
+        self, candidates: Sequence[str], references: Sequence[Sequence[str]], threads: int | None
+    ) -> NDArray[np.int32]:
+        if self._twin is not None:
+            pairs = self._twin.counts(candidates, references, threads)
+        else:
+            pairs = self._counts(candidates, references)
+        pairs = pairs.reshape(-1, len(COLUMNS))
+        ends = np.cumsum([0, *map(len, references)])
+        return pairs[_first_best(score(pairs), ends[:-1])]
+
+    def _counts(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.int32]:
+        """A row for each caption with each of its references, in order: what the twin gives, in Python."""
+        flat = array("i")
         with _collector_paused():
             for candidate, its_references in zip(candidates, references, strict=True):
-                if len(its_references) == 0:
-                    raise ValueError("METEOR compares a caption with one reference at least")
-                begins.append(len(flat) // len(COLUMNS))
                 for counts in self._against_each(candidate, its_references):
                     flat.extend(counts)
-        pairs = np.frombuffer(flat, dtype=np.int32).reshape(-1, len(COLUMNS))
-        return pairs[_first_best(score(pairs), np.array(begins, dtype=np.int64))]
+        return np.frombuffer(flat, dtype=np.int32)
 
-    def _against_each(self, candidate: Tokens, references: Sequence[Tokens]) -> Iterator[list[int]]:
+    def _against_each(self, candidate: str, references: Sequence[str]) -> Iterator[list[int]]:
         if len(self._lexicon.matches) > _WORDS_KEPT:
             self._sentences.clear()
             self._lexicon = Lexicon(self.tables)
         if len(self._sentences) > _SENTENCES_KEPT:
             self._sentences.clear()
-        caption, others = self._sentence(candidate), [self._sentence(tokens) for tokens in references]
+        caption, others = self._sentence(candidate), [self._sentence(line) for line in references]
         for reference, matches in zip(others, align_each(caption, others, self._lexicon), strict=True):
             yield _counts(caption, reference, matches)
 
-    def _sentence(self, tokens: Tokens) -> Sentence:
-        line = " ".join(tokens)
+    def _sentence(self, line: str) -> Sentence:
         if line not in self._sentences:
             self._sentences[line] = self._lexicon.sentence(normalize(line, self.tables.prefixes))
         return self._sentences[line]

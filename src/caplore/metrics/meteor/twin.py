@@ -1,0 +1,54 @@
+"""The compiled twin of words.py, align.py, stem.py and normalize.py: the same counts from align.cpp.
+
+It learns words anew in each call and each thread, straight from the mapped tables, and keeps nothing but an index of
+their words, which takes some ten milliseconds to make.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caplore.metrics.meteor.normalize import normalize
+from caplore.metrics.meteor.tables import Tables
+from caplore.native import native
+
+FEWEST = 250
+"""Captions below which another thread, with all words to learn, costs more than it gains."""
+
+
+class Twin:
+    """The counts of pairs by compiled code."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def counts(
+        self, candidates: Sequence[str], references: Sequence[Sequence[str]], threads: int | None = None
+    ) -> NDArray[np.int32]:
+        """A row for each caption with each of its references, in order. Other Python threads run meanwhile."""
+        from caplore.metrics.meteor import _align
+
+        threads = max(1, min(threads or _cores(), len(candidates) // FEWEST))
+        made = _align.counts(self._index, candidates, references, self._normal, threads)
+        return np.frombuffer(made, dtype=np.int32)
+
+    @cached_property
+    def _index(self) -> object:
+        from caplore.metrics.meteor import _align
+
+        return _align.tables(self._tables.arrays)
+
+    def _normal(self, line: str) -> bytes:
+        return " ".join(normalize(line, self._tables.prefixes)).encode("utf-8", "surrogatepass")
+
+
+def twin_of(tables: Tables) -> Twin | None:
+    """None where it was not built, or is switched off."""
+    return None if native("caplore.metrics.meteor._align") is None else Twin(tables)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
