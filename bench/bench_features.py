@@ -33,6 +33,7 @@ def rows() -> Iterator[Row]:
         folder = Path(name)
         yield from decoding_rows(folder)
         yield from encoding_rows(folder)
+        yield from clip_rows(folder)
         yield from made_world_rows(folder)
         yield from store_rows(folder)
 
@@ -130,6 +131,29 @@ def encoding_rows(folder: Path) -> Iterator[Row]:
             on_gpu = encoder_named(name, device="cuda")
             seconds = fastest(lambda encoder=on_gpu: at_once(paths, encoder), 3)
             yield Row(f"{what}, GPU", seconds, reference, "s", None, rate(len(paths), "pictures", seconds))
+
+
+def clip_rows(folder: Path) -> Iterator[Row]:
+    """Whole clips through an encoder: 16 frames each of as many GIFs as MP4s."""
+    name, sampling = "efficientnet-lite0", ClipSampling(16, 8)
+    try:
+        encoder = encoder_named(name, device="cpu", clip=sampling)
+    except MissingError as error:
+        yield Row(f"{name} of clips: not run", 0.0, note=error.what)
+        return
+    paths = list(clips(folder).values()) * 6
+    apart = float((at_once(paths, encoder) - one_by_one(paths, encoder)).abs().max())
+    seconds = fastest(lambda: at_once(paths, encoder), 1)
+    reference = fastest(lambda: one_by_one(paths, encoder), 1)
+    note = f"{rate(len(paths), 'clips', seconds)}, {rate(16 * len(paths), 'frames', seconds)}"
+    yield Row(f"{name} of {len(paths)} clips, CPU", seconds, reference, "s", apart, note)
+
+
+def one_by_one(paths: Sequence[Path], encoder: Encoder) -> torch.Tensor:
+    """A clip is decoded, then its frames encoded by all cores, then the next."""
+    with threads_per_batch(cores()):
+        decoded = (torch.from_numpy(decode(path, encoder.preprocessing, encoder.clip)) for path in paths)
+        return torch.cat([encoder.inputs(frames)["pooled"] for frames in decoded])
 
 
 def at_once(paths: Sequence[Path], encoder: Encoder) -> torch.Tensor:

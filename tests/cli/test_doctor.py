@@ -25,6 +25,17 @@ def test_this_environment(
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_what_was_not_compiled_is_missing_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = next(check for check in checks(slow=False) if check.name == "compiled")
+    monkeypatch.setenv("CAPLORE_NATIVE", "0")
+    assert examine(compiled).fix == "unset CAPLORE_NATIVE"
+    monkeypatch.delenv("CAPLORE_NATIVE")
+    monkeypatch.setattr("caplore.native.MODULES", ("caplore.text._nothing",))
+    found = examine(compiled)
+    assert found.state == "missing"
+    assert "caplore.text._nothing was not built" in found.detail
+
+
 def works() -> str:
     return "x " * 90
 

@@ -110,6 +110,7 @@ def checks(*, slow: bool) -> list[Check]:
         Check("packages", _packages, needed=True),
         Check("torch", _torch, needed=True),
         Check("GPU", _gpu),
+        Check("compiled", _compiled),
         Check("pictures", _pictures, needed=True),
         Check("videos", _videos),
         Check("encoders", _encoder),
@@ -175,6 +176,21 @@ def _gpu() -> str:
     torch.ones(64, 64, device=device).matmul(torch.ones(64, 64, device=device)).sum().item()
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return f"CUDA {torch.version.cuda}: {', '.join(names)}"
+
+
+def _compiled() -> str:
+    """The compiled twins, which make scoring fast and change no number."""
+    from caplore.native import MODULES, native
+
+    if os.environ.get("CAPLORE_NATIVE") == "0":
+        raise MissingError("switched off: scores are the same, and slower", fix="unset CAPLORE_NATIVE")
+    lost = [name for name in MODULES if native(name) is None]
+    if lost:
+        raise MissingError(
+            f"{', '.join(lost)} {'was' if len(lost) == 1 else 'were'} not built: scores are the same, and slower",
+            fix="install a C++ compiler (g++ or clang), then install caplore again",
+        )
+    return "tokeniser, counts and METEOR's alignment"
 
 
 def _pictures() -> str:
