@@ -218,7 +218,7 @@ def word_rows() -> Iterator[Row]:
 def disagreement(metric: str, ours: Any, reference: tuple[Any, Any]) -> tuple[float, float]:
     names = [f"bleu_{n}" for n in (1, 2, 3, 4)] if metric == "bleu" else [metric]
     corpus, captions = np.atleast_1d(reference[0]), np.array(reference[1]).reshape(len(names), -1)
-    got = np.stack([ours.captions[name].numpy() for name in names])
+    got = np.stack([ours.captions[name] for name in names])
     values = np.array([ours.corpus[name].value for name in names])
     return float(np.abs(values - corpus).max()), float(np.abs(got - captions).max())
 

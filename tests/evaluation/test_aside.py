@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from caplore.errors import CaploreError
 from caplore.evaluation import aside
-from caplore.evaluation.aside import Aside
+from caplore.evaluation.aside import Aside, InThread
 
 HEAD = """
     import os, sys, time, threading
@@ -105,3 +106,30 @@ def test_errors_of_work_done_here_are_their_own() -> None:
     with Aside(work, 1, columns=1) as running, pytest.raises(CaploreError, match="as it is"):
         running.rows()
     assert aside.FEWEST > 1
+
+
+def test_a_thread_does_it_while_this_one_goes_on() -> None:
+    here, there = threading.Event(), threading.Event()
+
+    def work(some: slice) -> np.ndarray:
+        there.set()
+        assert here.wait(10), "the other thread was waited for"
+        return np.arange(7, dtype=np.int32)[some, None]
+
+    with InThread(work, 7) as running:
+        assert there.wait(10)
+        here.set()
+        assert running.rows().flatten().tolist() == list(range(7))
+        assert running.rows().shape == (7, 1)
+
+
+def test_an_error_in_the_thread_is_said_here_and_no_thread_is_left() -> None:
+    def work(some: slice) -> np.ndarray:
+        raise CaploreError("as it is")
+
+    before = threading.active_count()
+    with InThread(work, 1) as running, pytest.raises(CaploreError, match="as it is"):
+        running.rows()
+    with pytest.raises(KeyboardInterrupt), InThread(work, 1):
+        raise KeyboardInterrupt
+    assert threading.active_count() == before

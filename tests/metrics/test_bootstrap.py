@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from caplore.metrics import bootstrap as module
-from caplore.metrics.bleu import STATISTICS, bleu
+from caplore.metrics.bleu import bleu
 from caplore.metrics.bootstrap import (
     Statistics,
     bootstrap,
@@ -14,28 +16,33 @@ from caplore.metrics.bootstrap import (
     bootstrap_difference,
     randomization_test,
 )
+from caplore.metrics.formulas import STATISTICS
 
 
-def normal(inputs: int, mean: float = 0.0, seed: int = 0) -> torch.Tensor:
-    rng = torch.Generator().manual_seed(seed)
-    return mean + torch.randn(inputs, 1, generator=rng, dtype=torch.double)
+def normal(inputs: int, mean: float = 0.0, seed: int = 0) -> NDArray[np.float64]:
+    return mean + np.random.default_rng(seed + 10_000).standard_normal((inputs, 1))
+
+
+def whole_numbers(inputs: int) -> NDArray[np.float64]:
+    return np.random.default_rng(1).integers(1, 9, (inputs, STATISTICS)).astype(np.float64)
 
 
 def test_the_score_is_the_aggregate_of_the_sums() -> None:
-    rows = torch.tensor([[1.0, 4.0], [2.0, 1.0], [6.0, 1.0]])
+    rows = np.array([[1.0, 4.0], [2.0, 1.0], [6.0, 1.0]])
     assert Statistics(rows, "mean").value == pytest.approx(3)
     assert Statistics(rows, "ratio").value == pytest.approx(9 / 6)
-    numbers = torch.randint(1, 9, (7, STATISTICS), generator=torch.Generator().manual_seed(1)).double()
+    numbers = whole_numbers(7)
+    on_device = bleu(torch.from_numpy(numbers).sum(0))
     for n in (1, 2, 3, 4):
-        assert Statistics(numbers, f"bleu_{n}").value == pytest.approx(bleu(numbers.sum(0))[n - 1].item())
+        assert Statistics(numbers, f"bleu_{n}").value == pytest.approx(on_device[n - 1].item())
 
 
 def test_the_interval_of_a_mean_is_its_standard_error_to_both_sides() -> None:
     rows = normal(400, mean=5)
     interval = bootstrap(Statistics(rows, "mean"), draws=4000)
-    error = 1.96 * rows.std().item() / math.sqrt(400)
-    assert interval.low == pytest.approx(rows.mean().item() - error, abs=0.1 * error)
-    assert interval.high == pytest.approx(rows.mean().item() + error, abs=0.1 * error)
+    error = 1.96 * rows.std(ddof=1) / math.sqrt(400)
+    assert interval.low == pytest.approx(rows.mean() - error, abs=0.1 * error)
+    assert interval.high == pytest.approx(rows.mean() + error, abs=0.1 * error)
     narrower = bootstrap(Statistics(rows, "mean"), draws=4000, level=0.5)
     assert interval.low < narrower.low < narrower.high < interval.high
 
@@ -58,7 +65,7 @@ def test_the_same_seed_gives_the_same_interval_in_one_part_or_many(monkeypatch: 
 
 
 def test_intervals_of_many_scores_are_those_of_each() -> None:
-    numbers = torch.randint(1, 9, (40, STATISTICS), generator=torch.Generator().manual_seed(1)).double()
+    numbers = whole_numbers(40)
     scores = {f"bleu_{n}": Statistics(numbers, f"bleu_{n}") for n in (1, 2)} | {
         "x": Statistics(normal(40), "mean")
     }
@@ -89,7 +96,7 @@ def test_p_values_of_equal_systems_are_spread_evenly() -> None:
 
 
 def test_statistics_of_other_inputs_or_scores_are_refused() -> None:
-    rows = torch.ones(3, STATISTICS)
+    rows = np.ones((3, STATISTICS))
     for other in (Statistics(rows[:2], "bleu_1"), Statistics(rows, "bleu_2")):
         with pytest.raises(ValueError, match="same score on the same inputs"):
             randomization_test(Statistics(rows, "bleu_1"), other)

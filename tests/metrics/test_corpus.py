@@ -1,55 +1,76 @@
-"""Words to ids to padded parts and back: nothing lost, nothing mixed up."""
+"""Words to ids and back, by compiled code and without: nothing lost, nothing mixed up."""
 
+from itertools import chain, pairwise
+
+import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caplore.errors import InputError
 from caplore.metrics import corpus
-from caplore.metrics.corpus import CorpusFrequencies, Lexicon, content_digest, encode, parts, renumbered
+from caplore.metrics.corpus import Lexicon, Lines, Ragged, content_digest, encode, split_at_white_space
+from caplore.native import native
 
-few = settings(deadline=None, max_examples=40)
-inputs = st.lists(
-    st.lists(st.lists(st.sampled_from("abcdef"), max_size=6), min_size=1, max_size=4), min_size=1, max_size=9
-)
+few = settings(deadline=None, max_examples=100)
+WORDS = st.text(st.characters(exclude_characters=" "), min_size=1, max_size=5)
+SETS = st.lists(st.lists(st.lists(WORDS, max_size=6), min_size=1, max_size=4), min_size=1, max_size=9)
 
 
-def decoded(padded: corpus.Padded, lexicon: Lexicon) -> list[list[list[str]]]:
+def decoded(ragged: Ragged, lexicon: Lexicon) -> list[list[list[str]]]:
     word_of = {i: word for word, i in lexicon.items()}
-    return [
-        [[word_of[i] for i in row.tolist() if i] for row in rows[there]]
-        for rows, there in zip(padded.tokens, padded.there, strict=True)
-    ]
+    captions = [[word_of[i] for i in ragged.words[a:b].tolist()] for a, b in pairwise(ragged.captions)]
+    return [captions[a:b] for a, b in pairwise(ragged.inputs)]
 
 
 @few
-@given(inputs, st.integers(20, 2000))
-def test_parts_hold_every_caption_once(captions: list[list[list[str]]], elements: int) -> None:
+@given(SETS)
+def test_lines_and_lists_of_words_become_the_same_ids(captions: list[list[list[str]]]) -> None:
+    """Characters of any kind, half ones too, which have no UTF-8."""
+    lines = Lines([" ".join(c) for some in captions for c in some], corpus.ends(map(len, captions)))
+    by_lines, by_words, by_hand = Lexicon(), Lexicon(), Lexicon()
+    found, wanted = encode(lines, by_lines, None), encode(captions, by_words, None)
+    assert list(map(by_hand.__getitem__, chain(*chain(*captions)))) == wanted.words.tolist()
+    assert list(by_lines.items()) == list(by_words.items()) == list(by_hand.items())
+    for name in ("words", "captions", "inputs"):
+        one, other = getattr(found, name), getattr(wanted, name)
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+    assert decoded(found, by_lines) == captions
+    assert [len(row) // 4 for row in found.rows()] == [len(c) for some in captions for c in some]
+    assert found.last_words().tolist() == [by_hand[c[-1]] if c else 0 for some in captions for c in some]
+
+
+def test_lines_are_read_without_the_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = Lines(["a b a", "", "\u00e9\u00a0x b"], corpus.ends([2, 1]))
+    known = Lexicon({"b": 1})
+    wanted = encode(lines, known, None)
+    assert wanted.words.tolist() == [2, 1, 2, 3, 1]
+    assert wanted.captions.tolist() == [0, 3, 3, 5]
+    monkeypatch.setenv("CAPLORE_NATIVE", "0")
+    assert native("caplore.metrics._counts") is None
+    assert encode(lines, Lexicon({"b": 1}), None).words.tolist() == [2, 1, 2, 3, 1]
+
+
+def test_words_with_white_space_in_them_are_several() -> None:
     lexicon = Lexicon()
-    ragged = encode(captions, lexicon, None)
-    before, corpus._ELEMENTS = corpus._ELEMENTS, elements
-    try:
-        found: dict[int, list[list[str]]] = {}
-        places: list[int] = []
-        for which, (padded,) in parts(ragged, words=len(lexicon)):
-            found.update(zip(which.tolist(), decoded(padded, lexicon), strict=True))
-            places += padded.place[padded.there].tolist()
-    finally:
-        corpus._ELEMENTS = before
-    assert [found[i] for i in range(len(captions))] == captions
-    assert sorted(places) == list(range(sum(map(len, captions))))
-    assert [len(row) // 4 for row in ragged.rows()] == [len(c) for some in captions for c in some]
+    given = [[["25\u00a01/2", "cups"], ["\u00a0"]], [[], ["cups"]]]
+    ragged = encode(given, lexicon, None)
+    (split,) = split_at_white_space([ragged], lexicon)
+    assert decoded(split, lexicon) == [[["25", "1/2", "cups"], []], [[], ["cups"]]]
+    assert split_at_white_space([encode([[["cups"]]], lexicon, None), ragged], lexicon)[0].words.tolist() == [
+        2
+    ]
+    plain = encode([[["cups"]]], Lexicon(), None)
+    assert split_at_white_space([plain], Lexicon(cups=1))[0] is plain
 
 
-def test_strings_are_tokenised_in_batches_as_if_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strings_are_tokenised_as_the_lines_of_one_file() -> None:
     texts = [["The letter K.", "A dog."], ["the letter k."], ["Is it?", ""]]
-    whole = encode(texts, Lexicon(), None)
-    monkeypatch.setattr(corpus, "_BATCH", 1)
-    single = encode(texts, Lexicon(), None)
-    assert torch.equal(whole.words, single.words)
-    assert torch.equal(whole.captions, single.captions)
-    assert whole.last_words().tolist()[-1] == 0
+    lexicon = Lexicon()
+    ragged = encode(texts, lexicon, None)
+    assert decoded(ragged, lexicon)[0] == [["the", "letter", "k"], ["a", "dog"]]
+    assert np.array_equal(ragged.words, encode(Lines.of(texts), Lexicon(), None).words)
+    assert ragged.last_words().tolist()[-1] == 0
 
 
 def test_a_tokeniser_of_ones_own() -> None:
@@ -58,25 +79,6 @@ def test_a_tokeniser_of_ones_own() -> None:
     assert lexicon == {"a": 1, "b": 2}
     with pytest.raises(ValueError, match="all strings or all lists"):
         encode([["a b"], [["a", "b"]]], Lexicon(), None)
-
-
-def test_too_many_words_make_smaller_parts_with_small_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "MOST_WORDS", 8)
-    captions = [[[f"w{i}", f"w{i + 1}", "a"]] for i in range(12)]
-    lexicon = Lexicon()
-    ragged = encode(captions, lexicon, None)
-    seen = 0
-    for which, padded in parts(ragged, words=len(lexicon)):
-        (small,) = renumbered(padded, len(lexicon))
-        assert int(small.tokens.max()) < 8
-        assert torch.equal(small.tokens == 0, padded[0].tokens == 0)
-        ids = torch.stack([small.tokens.flatten(), padded[0].tokens.flatten()])
-        assert ids.unique(dim=1).shape[1] == len(padded[0].tokens.unique())  # one to one
-        seen += len(which)
-    assert seen == 12
-    _, rich = next(parts(encode([[list("abcdefgh")]], Lexicon(), None), words=9))
-    with pytest.raises(InputError, match="8 different words"):
-        renumbered(rich, 9)
 
 
 def test_digest_is_of_the_content_whatever_the_order_and_ids() -> None:
@@ -94,12 +96,3 @@ def test_digest_is_of_the_content_whatever_the_order_and_ids() -> None:
         [[["a", "b"], ["c"]]],
     ]
     assert len({digest(captions), *map(digest, others)}) == 4
-
-
-def test_frequencies_of_words_name_their_corpus() -> None:
-    lexicon = Lexicon()
-    ragged = encode([[["a", "b"], ["a"]], [["a", "c"]]], lexicon, None)
-    df = CorpusFrequencies.of(ragged, lexicon, "train")
-    assert df.signature == f"train(2 images, {content_digest(ragged, lexicon)})"
-    asked = torch.tensor([[lexicon["a"], lexicon["b"], 99]])
-    assert df.table.of(asked, torch.tensor([3]))[0, :2].tolist() == [[2, 1, 0], [1, 0, 0]]

@@ -47,20 +47,23 @@ def test_mbleu_of_equal_captions_is_one_and_of_disjoint_ones_nothing() -> None:
     same, _ = padded([[1, 2, 3, 1, 2]] * 4)
     apart = torch.tensor([[[1, 2, 3, 4, 5], [6, 7, 8, 9, 10], [11, 12, 13, 14, 15]]])
     for tokens, wanted in ((same, 1.0), (apart, 0.0)):
-        rows = diversity.mbleu_statistics(tokens).double().flatten(1)
+        rows = diversity.mbleu_statistics(tokens).double().flatten(1).numpy()
         assert Statistics(rows, "mbleu_4").value == pytest.approx(wanted, abs=1e-6)
 
 
 def test_mbleu_does_not_see_captions_that_are_not_there_or_their_slots() -> None:
     tokens, _ = padded([[1, 2, 3, 1, 2], [1, 2, 3, 3, 3]])
-    without = diversity.mbleu_statistics(tokens[:, :2]).double().flatten(1)
+    without = diversity.mbleu_statistics(tokens[:, :2]).double().flatten(1).numpy()
     with_rows = (
-        diversity.mbleu_statistics(tokens, torch.tensor([[True, True, False, False]])).double().flatten(1)
+        diversity.mbleu_statistics(tokens, torch.tensor([[True, True, False, False]]))
+        .double()
+        .flatten(1)
+        .numpy()
     )
     assert Statistics(with_rows, "mbleu_2").value == Statistics(without, "mbleu_2").value > 0.1
     alone = diversity.mbleu_statistics(tokens, torch.tensor([[True, False, False, False]]))
     assert not alone.any()
-    assert Statistics(alone.double().flatten(1), "mbleu_4").value == 0
+    assert Statistics(alone.double().flatten(1).numpy(), "mbleu_4").value == 0
 
 
 def kernels() -> tuple[Tensor, Tensor]:

@@ -4,18 +4,28 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 from caplore.errors import ConfigError, InputError
-from caplore.metrics import corpus
 from caplore.metrics.bootstrap import bootstrap
 from caplore.metrics.scores import Scores
 from caplore.metrics.scoring import corpus_frequencies, text_scores
+from caplore.native import native
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_metrics.json").read_text(encoding="utf-8"))
 CLOSE = 1e-9  # float64 on both sides
 SENTENCE = ("bleu", "rouge_l", "cider_d")
+
+
+@pytest.fixture(autouse=True, params=["compiled", "torch"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Everything here holds whoever counts."""
+    if request.param == "torch":
+        monkeypatch.setenv("CAPLORE_NATIVE", "0")
+    elif native("caplore.metrics._counts") is None:
+        pytest.skip("caplore.metrics._counts was not built, or is switched off")
+    return request.param
 
 
 def words(captions: list[list[str]]) -> list[list[list[str]]]:
@@ -85,7 +95,7 @@ def test_every_score_is_that_of_its_statistics_and_lies_in_its_interval() -> Non
 def test_inputs_in_another_order_and_in_small_parts_score_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates, references = ordinary()
     wanted = text_scores(candidates, references)
-    monkeypatch.setattr(corpus, "_ELEMENTS", 3 * 10**4)
+    monkeypatch.setattr("caplore.metrics.padded._ELEMENTS", 3 * 10**4)
     turned = text_scores(candidates[::-1], references[::-1])
     assert values(turned) == pytest.approx(values(wanted))
     assert {s.signature for s in turned.corpus.values()} == {s.signature for s in wanted.corpus.values()}
@@ -97,7 +107,7 @@ def test_more_words_than_keys_can_hold_score_the_same(monkeypatch: pytest.Monkey
     candidates, references = ordinary()
     many = [[c + f" only{i}" for c in some] for i, some in enumerate(candidates)]
     wanted = text_scores(many, references)
-    monkeypatch.setattr("caplore.metrics.corpus.MOST_WORDS", 60)
+    monkeypatch.setattr("caplore.metrics.padded.MOST_WORDS", 60)
     monkeypatch.setattr("caplore.metrics.ngrams.MOST_WORDS", 20)
     assert values(text_scores(many, references)) == pytest.approx(values(wanted))
 
@@ -210,7 +220,7 @@ def test_sets_of_one_have_no_set_scores_unless_asked_and_then_say_why() -> None:
 def test_a_metric_from_elsewhere_joins() -> None:
     candidates, references = ordinary()
     scores = text_scores(candidates, references, metrics=["length"])
-    scores.add("meteor", torch.arange(90, dtype=torch.double), "METEOR|v:1.5")
+    scores.add("meteor", np.arange(90.0), "METEOR|v:1.5")
     assert scores.corpus["meteor"].value == pytest.approx(44.5)
     assert scores.corpus["oracle_meteor"].value == pytest.approx(45.5)
     assert scores.corpus["oracle_meteor"].signature == "best-of-3|METEOR|v:1.5"

@@ -1,9 +1,9 @@
-"""Rows of numbers computed by other processes of this machine while this one does something else.
+"""Rows of numbers computed beside what this thread does: METEOR, while the other metrics are counted.
 
-METEOR is pure Python and takes longer than everything else together, torch takes a second to be imported: on two
-cores they overlap. The processes are forks, so what they read (captions, tables) is neither copied nor sent; what
-they make comes back as bytes of one array. Where forking is not safe (torch or threads are there already, no Linux)
-or not worth it, the same work is done here when its result is asked for.
+Compiled code lets other threads run, so `InThread` is a thread. Python does not: where METEOR's twin was not built, it
+takes longer than everything else together and `Aside` has other processes do it. They are forks, so what they read
+(captions, tables) is neither copied nor sent; what they make comes back as bytes of one array. Where forking is not
+safe (torch or threads are there already, no Linux) or not worth it, the same work is done here when it is asked for.
 """
 
 import contextlib
@@ -89,6 +89,37 @@ class Aside:
                 os.waitpid(part.pid, 0)
             part.made.close()
         self._parts = []
+
+
+class InThread:
+    """`work` for all of `items` by a thread of this process. A context: leaving it waits for what still runs."""
+
+    def __init__(self, work: Work, items: int) -> None:
+        self._work, self._items = work, items
+        self._made: NDArray[np.int32] | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        try:
+            self._made = self._work(slice(0, self._items))
+        except BaseException as error:  # it is whoever asks for the rows who must know
+            self._error = error
+
+    def rows(self) -> NDArray[np.int32]:
+        """The result; waits for it."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._made is not None
+        return self._made
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
 
 
 def _cores() -> int:

@@ -8,14 +8,11 @@ often swapping the two systems' captions of random inputs makes at least that di
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from caplore.errors import InputError
 from caplore.evaluation.statistics_io import Kept, read_statistics
 from caplore.files import read_json
-
-if TYPE_CHECKING:
-    pass
 
 FORMATS = ("caplore-score-1", "caplore-evaluation-1")
 EXACT = 1e-9  # a stored value and the same from its statistics: sums of doubles

@@ -26,7 +26,7 @@ from caplore.evaluation.captioner import (
     texts,
 )
 from caplore.evaluation.exact import exact_figures
-from caplore.evaluation.scoring import IN_TORCH, Result, score
+from caplore.evaluation.scoring import COUNTED, Result, score
 from caplore.evaluation.statistics_io import write_statistics
 from caplore.features.store import FeatureStore, open_store
 from caplore.files import write_json, write_jsonl
@@ -37,7 +37,7 @@ from caplore.training.examples import check_features
 
 FORMAT = "caplore-evaluation-1"
 EXAMPLES = 24
-WITHOUT_SETUP = tuple(name for name in IN_TORCH if name != "novel")  # which wants the training captions
+WITHOUT_SETUP = tuple(name for name in COUNTED if name != "novel")  # which wants the training captions
 
 DECODERS: dict[str, Decoder] = {"beam": Beam(width=5, n=1), "rs": Draw(n=5), "bs": Beam(width=5, n=5)}
 

@@ -4,31 +4,38 @@
     result = score({"42": "a cat on a mat"}, {"42": ["a cat sits on a mat", "the cat"]})
     result["cider_d"], result.to_json()
 
-What needs no set-up is computed in this process (caplore.metrics.scoring). METEOR joins when its tables are
+What needs no set-up is counted in this process (caplore.metrics.scoring). METEOR joins when its tables are
 there, SPICE when it is asked for; what cannot be computed is in the result as null, with the reason, and
-never takes the other scores with it. torch is imported on use only: a mistake in a file is said at once.
+never takes the other scores with it. numpy is imported on use only: a mistake in a file is said at once.
 """
 
 import contextlib
-import difflib
-from collections.abc import Callable, Collection
+import gc
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from caplore import __version__
 from caplore.errors import CaploreError, ConfigError
-from caplore.evaluation.aside import Aside
 from caplore.evaluation.captions_io import Paired, captions_from, pair
 from caplore.files import write_json
+from caplore.native import native
 
 if TYPE_CHECKING:
-    from caplore.metrics.corpus import CorpusFrequencies
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from caplore.evaluation.aside import Aside, InThread
+    from caplore.metrics.corpus import Lines
+    from caplore.metrics.counts import CorpusFrequencies
+    from caplore.metrics.meteor import Meteor
     from caplore.metrics.scores import Scores
     from caplore.metrics.spice import SpiceCounts
 
 FORMAT = "caplore-score-1"
-IN_TORCH = (
+COUNTED = (
     "bleu",
     "rouge_l",
     "cider_d",
@@ -44,7 +51,7 @@ IN_TORCH = (
     "vocabulary",
     "novel",
 )
-METRICS = (*IN_TORCH, "meteor", "spice")
+METRICS = (*COUNTED, "meteor", "spice")
 OTHER_NAMES = {
     **{f"bleu{n}": "bleu" for n in ("_1", "_2", "_3", "_4", 1, 2, 3, 4)},
     "rouge": "rouge_l",
@@ -111,6 +118,19 @@ class Result:
             write_json(Path(path), self.to_json())
 
 
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Captions are many small lists and no cycle: looking for cycles would take a twentieth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_collector_paused()
 def score(
     candidates: Any,
     references: Any,
@@ -135,14 +155,15 @@ def score(
     wanted = chosen_metrics(metrics)
     sides = captions_from(candidates, "candidates"), captions_from(references, "references")
     paired = pair(*sides)
+    said, true = _lines(paired)
     with_meteor = wanted is None or "meteor" in wanted
-    with _Meteor(paired, meteor) if with_meteor else contextlib.nullcontext() as running:
-        scores = _in_torch(paired, wanted, df, training, covered)
+    with _Meteor(said, true, meteor) if with_meteor else contextlib.nullcontext() as running:
+        scores = _counted(said, true, wanted, df, training, covered)
         if running is not None:
             running.add_to(scores)
     counts = None
     if wanted is not None and "spice" in wanted:
-        counts = add_spice(scores, paired, spice or SpiceSettings(), progress)
+        counts = add_spice(scores, said, true, spice or SpiceSettings(), progress)
     made_of = {
         role: {"source": side.source, "inputs": len(paired.ids), "captions": sum(map(len, texts))}
         for role, side, texts in zip(
@@ -161,6 +182,8 @@ def chosen_metrics(names: Collection[str] | None) -> frozenset[str] | None:
         plain = name.strip().lower().replace("-", "_")
         plain = OTHER_NAMES.get(plain, plain)
         if plain not in METRICS:
+            import difflib
+
             near = difflib.get_close_matches(plain, METRICS, n=1)
             hint = f"did you mean {near[0]}? All: " if near else "some of "
             raise ConfigError(f"there is no metric {name!r}", fix=hint + ", ".join(METRICS))
@@ -170,8 +193,16 @@ def chosen_metrics(names: Collection[str] | None) -> frozenset[str] | None:
     return frozenset(chosen)
 
 
-def _in_torch(
-    paired: Paired,
+def _lines(paired: Paired) -> "tuple[Lines, Lines]":
+    """Both sides tokenised, once for all metrics."""
+    from caplore.metrics.corpus import Lines
+
+    return Lines.of(paired.candidates), Lines.of(paired.references)
+
+
+def _counted(
+    said: "Lines",
+    true: "Lines",
     wanted: frozenset[str] | None,
     df: Any,
     training: Any,
@@ -181,9 +212,9 @@ def _in_torch(
 
     known = None if training is None else captions_from(training, "references")
     return text_scores(
-        paired.candidates,
-        paired.references,
-        metrics=None if wanted is None else wanted & set(IN_TORCH),
+        said,
+        true,
+        metrics=None if wanted is None else wanted & set(COUNTED),
         df=None if df is None else _frequencies(df),
         training=None if known is None else [text for texts in known.of.values() for text in texts],
         covered=covered,
@@ -199,14 +230,15 @@ def _frequencies(df: Any) -> "CorpusFrequencies":
 
 
 class _Meteor:
-    """METEOR of every caption, begun before torch is imported; a context, as processes may be at it."""
+    """METEOR of every caption, while the rest is counted; a context, as threads or processes may be at it."""
 
-    def __init__(self, paired: Paired, kind: Literal["python", "java"]) -> None:
-        self._paired, self._kind = paired, kind
+    def __init__(self, said: "Lines", true: "Lines", kind: Literal["python", "java"]) -> None:
+        self._said, self._true, self._kind = said, true, kind
         self._error: CaploreError | None = None
-        self._counts: Aside | None = None
+        self._counts: Aside | InThread | None = None
 
     def __enter__(self) -> Self:
+        from caplore.evaluation.aside import Aside, InThread
         from caplore.metrics.meteor import COLUMNS, Meteor
 
         if self._kind == "python":
@@ -215,34 +247,42 @@ class _Meteor:
             except CaploreError as error:
                 self._error = error
                 return self
-            said, true = _tokens(self._paired)
-            work = Aside(
-                lambda some: meteor.statistics_many(said[some], true[some]), len(said), columns=len(COLUMNS)
-            )
-            self._counts = work.__enter__()
+            said, true = self._said.lines, _references(self._said, self._true)
+
+            def work(some: slice) -> "NDArray[np.int32]":
+                return _statistics_lines(meteor, said[some], true[some])
+
+            if native("caplore.metrics.meteor._align") is not None:
+                self._counts = InThread(work, len(said)).__enter__()
+            else:
+                self._counts = Aside(work, len(said), columns=len(COLUMNS)).__enter__()
         return self
 
     def add_to(self, scores: "Scores") -> None:
-        import torch
-
         from caplore.metrics.bootstrap import Statistics
-        from caplore.metrics.meteor import SIGNATURE, score
-        from caplore.metrics.meteor_java import JAVA_SIGNATURE, meteor_by_jar
+        from caplore.metrics.meteor import SIGNATURE as signature
+        from caplore.metrics.meteor import score
 
-        signature = SIGNATURE if self._kind == "python" else JAVA_SIGNATURE
+        if self._kind == "java":
+            from caplore.metrics.meteor_java import JAVA_SIGNATURE as signature
         try:
-            if self._error is not None:
-                raise self._error
-            counts = (
-                meteor_by_jar(*_tokens(self._paired)).counts if self._counts is None else self._counts.rows()
-            )
+            counts = self._found()
         except CaploreError as error:
             scores.miss("meteor", signature, _in_a_line(error))
             return
-        owner = torch.repeat_interleave(torch.arange(len(scores.inputs) - 1), scores.inputs.diff())
-        rows = torch.zeros(len(scores.inputs) - 1, counts.shape[1], dtype=torch.double)
-        rows.index_add_(0, owner, torch.from_numpy(counts.astype("f8")))
-        scores.add("meteor", torch.from_numpy(score(counts)), signature, corpus=Statistics(rows, "meteor"))
+        scores.add(
+            "meteor", score(counts), signature, corpus=Statistics(scores.sum_of_sets(counts), "meteor")
+        )
+
+    def _found(self) -> "NDArray[np.int32]":
+        if self._error is not None:
+            raise self._error
+        if self._counts is not None:
+            return self._counts.rows()
+        from caplore.metrics.meteor_java import meteor_by_jar
+
+        references = [list(map(_words, lines)) for lines in _references(self._said, self._true)]
+        return meteor_by_jar(list(map(_words, self._said.lines)), references).counts
 
     def __exit__(self, *_: object) -> None:
         if self._counts is not None:
@@ -253,21 +293,34 @@ def _in_a_line(error: CaploreError) -> str:
     return str(error).replace("\n  fix: ", ": ")
 
 
-def _tokens(paired: Paired) -> tuple[list[list[str]], list[list[list[str]]]]:
-    """The words of every caption, and of the references it is compared with."""
-    from caplore.text.ptb import tokenize_many
+def _statistics_lines(
+    meteor: "Meteor", said: Sequence[str], true: Sequence[Sequence[str]]
+) -> "NDArray[np.int32]":
+    return meteor.statistics_many(
+        list(map(_words, said)), [[_words(line) for line in lines] for lines in true]
+    )
 
-    said = tokenize_many([text for texts in paired.candidates for text in texts])
-    true = iter(tokenize_many([text for texts in paired.references for text in texts]))
-    of_inputs = [[next(true) for _ in texts] for texts in paired.references]
-    return said, [refs for refs, texts in zip(of_inputs, paired.candidates, strict=True) for _ in texts]
+
+def _words(line: str) -> list[str]:
+    return line.split(" ") if line else []
+
+
+def _references(said: "Lines", true: "Lines") -> list[Sequence[str]]:
+    """The lines that each caption is compared with; captions of an input share one list."""
+    ends, sizes = true.inputs.tolist(), (said.inputs[1:] - said.inputs[:-1]).tolist()
+    of_inputs = [true.lines[begin:end] for begin, end in pairwise(ends)]
+    return [lines for lines, size in zip(of_inputs, sizes, strict=True) for _ in range(size)]
 
 
 def add_spice(
-    scores: "Scores", paired: Paired, settings: SpiceSettings, progress: Progress | None = None
+    scores: "Scores",
+    said: "Lines",
+    true: "Lines",
+    settings: SpiceSettings,
+    progress: Progress | None = None,
 ) -> "SpiceCounts | None":
     """SPICE of every caption, and its parts; ctrl-C here ends SPICE only."""
-    from caplore.metrics.spice import SIGNATURE, Spice, SpiceCounts
+    from caplore.metrics.spice import SIGNATURE, Pair, Spice, SpiceCounts
 
     given = {"threads": settings.threads, "heap_gib": settings.memory_gib}
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
@@ -275,7 +328,9 @@ def add_spice(
         spice = Spice.installed(
             seconds=None if settings.minutes is None else 60 * settings.minutes, **options
         )
-        counts = spice.counts(_spice_pairs(paired), progress)
+        references = map(tuple, _references(said, true))
+        pairs = [Pair(line, refs) for line, refs in zip(said.lines, references, strict=True)]
+        counts = spice.counts(pairs, progress)
     except CaploreError as error:
         scores.miss("spice", SIGNATURE, _in_a_line(error))
         return None
@@ -286,31 +341,17 @@ def add_spice(
     return SpiceCounts(counts)
 
 
-def _spice_pairs(paired: Paired) -> list[Any]:
-    from caplore.metrics.spice import Pair
-
-    joined: dict[int, tuple[str, ...]] = {}
-    pairs = []
-    for words, refs in zip(*_tokens(paired), strict=True):
-        if id(refs) not in joined:
-            joined[id(refs)] = tuple(" ".join(ref) for ref in refs)
-        pairs.append(Pair(" ".join(words), joined[id(refs)]))
-    return pairs
-
-
 def _put_spice(scores: "Scores", counts: Any) -> None:
-    import torch
+    import numpy as np
 
     from caplore.metrics.bootstrap import Statistics
     from caplore.metrics.spice import KINDS, SIGNATURE, f_scores
 
-    f = torch.from_numpy(f_scores(counts))
+    f = f_scores(counts)
     scores.add("spice", f[:, 0], SIGNATURE)
-    owner = torch.repeat_interleave(torch.arange(len(scores.inputs) - 1), scores.inputs.diff())
     for kind, values in zip(KINDS[1:], f.T[1:], strict=True):
-        there = ~values.isnan()
-        rows = torch.zeros(len(scores.inputs) - 1, 2, dtype=torch.double)
-        rows.index_add_(0, owner, torch.stack([values.nan_to_num(0), there.double()], 1))
+        there = ~np.isnan(values)
+        rows = scores.sum_of_sets(np.stack([np.nan_to_num(values), there], 1))
         if there.any():
             made = SIGNATURE.replace("SPICE", f"SPICE-{kind.lower()}", 1)
             scores.put(f"spice_{kind.lower()}", Statistics(rows, "ratio"), made)

@@ -7,7 +7,7 @@ they were trained, over the inputs of the split; how much seeds differ is the ta
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from caplore.errors import InputError
 from caplore.evaluation.comparison import Difference, Stored, read_result
@@ -44,7 +44,7 @@ def pooled_differences(
             continue
         a, b = (
             Statistics(
-                torch.stack([s.kept.scores[name].rows.double() for s in side]).mean(0),
+                np.mean([s.kept.scores[name].rows for s in side], axis=0),
                 side[0].kept.scores[name].aggregate,
             )
             for side in (ours, theirs)

@@ -1,8 +1,8 @@
 """The numbers that scores are sums of, kept beside a result so that two results can be compared without rescoring.
 
-`results/test.json` has `results/test.statistics.safetensors`: one float64 tensor [inputs, columns] for each set of
+`results/test.json` has `results/test.statistics.safetensors`: one float64 array [inputs, columns] for each set of
 numbers (scores that are functions of the same numbers share one), the ids of the inputs, and for each score
-which tensor it is made of and how (caplore.metrics.bootstrap.AGGREGATES). Scores of several ways of decoding
+which array it is made of and how (caplore.metrics.bootstrap.AGGREGATES). Scores of several ways of decoding
 have names like `beam/cider_d`. Nothing in it can run, and no number in it is rounded.
 """
 
@@ -58,14 +58,14 @@ def write_statistics(
     arrays: dict[str, np.ndarray] = {"ids": np.frombuffer(json.dumps(list(ids)).encode(), dtype=np.uint8)}
     made_of: dict[str, tuple[str, str]] = {}
     for group, scores in groups.items():
-        first_of: dict[int, str] = {}  # BLEU-1 .. BLEU-4 are made of the same tensor
+        first_of: dict[int, str] = {}  # BLEU-1 .. BLEU-4 are made of the same numbers
         for name, statistics in scores.items():
             if len(statistics.rows) != len(ids):
                 raise ValueError(f"{name} has {len(statistics.rows)} rows, there are {len(ids)} inputs")
             full = f"{group}/{name}" if group else name
-            key = first_of.setdefault(statistics.rows.data_ptr(), full)
+            key = first_of.setdefault(id(statistics.rows), full)
             if key == full:
-                arrays[key] = statistics.rows.double().contiguous().numpy()
+                arrays[key] = np.ascontiguousarray(statistics.rows, dtype=np.float64)
             made_of[full] = (key, statistics.aggregate)
     path = statistics_path(result)
     with replacing(path) as temporary:
@@ -75,7 +75,6 @@ def write_statistics(
 
 def read_statistics(result: Path) -> Kept:
     """The statistics of a result; every score as it was when they were written."""
-    import torch
     from safetensors import SafetensorError, safe_open
 
     from caplore.metrics.bootstrap import AGGREGATES, Statistics
@@ -93,9 +92,7 @@ def read_statistics(result: Path) -> Kept:
                 raise InputError(f"{path} is not of the format {FORMAT}")
             ids = json.loads(file.get_tensor("ids").tobytes())
             made_of = json.loads(head["scores"])
-            rows = {
-                key: torch.from_numpy(file.get_tensor(key)) for key in {key for key, _ in made_of.values()}
-            }
+            rows = {key: file.get_tensor(key) for key in {key for key, _ in made_of.values()}}
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path} is damaged ({error})", fix="score again with --json") from None
     scores = {name: Statistics(rows[key], aggregate) for name, (key, aggregate) in made_of.items()}

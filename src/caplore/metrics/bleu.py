@@ -16,11 +16,11 @@ import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
-from caplore.metrics.ngrams import ORDERS, Ngrams, RowCounts, ngrams
+from caplore.metrics import formulas
+from caplore.metrics.formulas import ORDERS
+from caplore.metrics.ngrams import Ngrams, RowCounts, ngrams
 from caplore.metrics.signature import signature
 
-TINY, SMALL = 1e-15, 1e-9  # coco-caption's smoothing: of matches, of totals
-STATISTICS = 2 * ORDERS + 2  # matches, totals, length, closest reference length
 _FAR = 2**31  # further apart than any two captions
 
 
@@ -96,11 +96,7 @@ def join_statistics(
 
 def bleu(statistics: Float[Tensor, "*any statistics"]) -> Float[Tensor, "*any orders"]:
     """BLEU-1 .. BLEU-4 of one caption's numbers, or of their sums over a corpus."""
-    matches, totals, lengths = statistics.split([ORDERS, ORDERS, 2], -1)
-    logs = ((matches + TINY) / (totals + SMALL)).log().cumsum(-1)
-    orders = torch.arange(1, ORDERS + 1, device=logs.device, dtype=logs.dtype)
-    ratio = (lengths[..., :1] + TINY) / (lengths[..., 1:] + SMALL)
-    return (logs / orders + (1 - 1 / ratio).clamp(max=0)).exp()
+    return formulas.bleu(statistics, log=torch.log, exp=torch.exp)
 
 
 def pairwise_bleu(

@@ -7,45 +7,53 @@ matrix product. Axes: inputs (images or clips), columns, draws.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float
-from torch import Tensor
+from numpy.typing import NDArray
 
-from caplore.metrics.bleu import bleu
-from caplore.metrics.diversity import mbleu
+from caplore.metrics import formulas
 
-Sums = Float[Tensor, "*draws columns"]
-Counts = Float[Tensor, "*#draws"]  # one number for all draws, or one for each
+Sums = NDArray[np.float64]  # [..., columns], ... being nothing or draws
+Values = NDArray[np.float64]  # [...]
 
-_ELEMENTS = 2**24
+_ELEMENTS = 2**22  # numbers in an array of draws
 
 
-def _mean(sums: Sums, inputs: Counts) -> Counts:
-    return sums[..., 0] / inputs
+def _mean(sums: Sums, inputs: int) -> Values:
+    return _divided(sums[..., 0], inputs)
 
 
-def _ratio(sums: Sums, inputs: Counts) -> Counts:
-    return sums[..., 0] / sums[..., 1]
+def _ratio(sums: Sums, inputs: int) -> Values:
+    return _divided(sums[..., 0], sums[..., 1])
 
 
-def _meteor(sums: Sums, inputs: Counts) -> Counts:
+def _divided(values: Values, by: Any) -> Values:
+    """nan of nothing, without a warning."""
+    with np.errstate(invalid="ignore"):
+        return np.divide(values, by)
+
+
+def _meteor(sums: Sums, inputs: int) -> Values:
     from caplore.metrics.meteor import score
 
-    return torch.from_numpy(np.asarray(score(sums.numpy())))
+    return score(sums)
 
 
-def _order(score: Callable[[Tensor], Tensor], n: int) -> Callable[[Sums, Counts], Counts]:
-    return lambda sums, inputs: score(sums)[..., n - 1]
+def _bleu(n: int) -> Callable[[Sums, int], Values]:
+    return lambda sums, inputs: formulas.bleu(sums, log=np.log, exp=np.exp)[..., n - 1]
 
 
-AGGREGATES: dict[str, Callable[[Sums, Counts], Counts]] = {
+def _mbleu(n: int) -> Callable[[Sums, int], Values]:
+    return lambda sums, inputs: formulas.mbleu(sums, log=np.log, exp=np.exp)[..., n - 1]
+
+
+AGGREGATES: dict[str, Callable[[Sums, int], Values]] = {
     "mean": _mean,  # of the first column over inputs
     "ratio": _ratio,  # of the first two columns' sums
     "meteor": _meteor,
-    **{f"bleu_{n}": _order(bleu, n) for n in (1, 2, 3, 4)},
-    **{f"mbleu_{n}": _order(mbleu, n) for n in (1, 2, 3, 4)},
+    **{f"bleu_{n}": _bleu(n) for n in (1, 2, 3, 4)},
+    **{f"mbleu_{n}": _mbleu(n) for n in (1, 2, 3, 4)},
 }
 """How sums become a score, by the name that is stored with them."""
 
@@ -54,15 +62,13 @@ AGGREGATES: dict[str, Callable[[Sums, Counts], Counts]] = {
 class Statistics:
     """One row of numbers per input, and the name of what makes a score of their sums."""
 
-    rows: Float[Tensor, "inputs columns"]
+    rows: NDArray[np.float64]  # [inputs, columns]
     aggregate: str
 
     @property
     def value(self) -> float:
         """The score of all inputs; nan where there are none."""
-        return float(
-            AGGREGATES[self.aggregate](self.rows.double().sum(0), torch.tensor(float(len(self.rows))))
-        )
+        return float(AGGREGATES[self.aggregate](self.rows.sum(0), len(self.rows)))
 
 
 @dataclass(frozen=True)
@@ -105,42 +111,50 @@ def randomization_test(ours: Statistics, theirs: Statistics, *, draws: int = 10_
     """
     _refuse_other_inputs(ours, theirs)
     score = AGGREGATES[ours.aggregate]
-    a, b = ours.rows.double(), theirs.rows.double()
-    inputs = torch.tensor(float(len(a)), dtype=torch.double)
-    seen = (score(a.sum(0), inputs) - score(b.sum(0), inputs)).abs()
-    rng = torch.Generator().manual_seed(seed)
+    inputs, ours_sum, theirs_sum = len(ours.rows), ours.rows.sum(0), theirs.rows.sum(0)
+    seen = np.abs(score(ours_sum, inputs) - score(theirs_sum, inputs))
+    rng = np.random.default_rng(seed)
     as_large = 0
-    for some in _split(draws, len(a)):
-        swapped = torch.randint(2, (some, len(a)), generator=rng, dtype=torch.uint8).double()
-        moved = swapped @ (b - a)
-        differences = score(a.sum(0) + moved, inputs) - score(b.sum(0) - moved, inputs)
-        as_large += int((differences.abs() >= seen - 1e-12).sum())  # a swap that changes nothing counts
+    for some in _split(draws, inputs):
+        moved = _coins(rng, some, inputs) @ (theirs.rows - ours.rows)
+        differences = score(ours_sum + moved, inputs) - score(theirs_sum - moved, inputs)
+        as_large += int((np.abs(differences) >= seen - 1e-12).sum())  # a swap that changes nothing counts
     return (1 + as_large) / (1 + draws)
 
 
-def _resampled(systems: list[Statistics], draws: int, seed: int) -> list[Float[Tensor, " draws"]]:
+def _coins(rng: "np.random.Generator", draws: int, inputs: int) -> NDArray[np.float64]:
+    """0 or 1 for each input of each draw. Whole words of 64 bits a draw: the same however draws are cut into parts."""
+    width = 8 * -(-inputs // 64)
+    drawn = np.frombuffer(rng.bytes(draws * width), dtype=np.uint8).reshape(draws, width)
+    return np.unpackbits(drawn, axis=1, count=inputs).astype(np.float64)
+
+
+def _resampled(systems: list[Statistics], draws: int, seed: int) -> list[Values]:
     """The scores of the same draws for each system; those that share their rows share the sums."""
     if not systems:
         return []
     inputs = len(systems[0].rows)
-    rng = torch.Generator().manual_seed(seed)
-    scores: list[list[Tensor]] = [[] for _ in systems]
+    rng = np.random.default_rng(seed)
+    scores: list[list[Values]] = [[] for _ in systems]
     for some in _split(draws, inputs):
-        drawn = torch.randint(inputs, (some, inputs), generator=rng)
-        weights = torch.zeros(some, inputs, dtype=torch.double).scatter_add_(
-            1, drawn, torch.ones((), dtype=torch.double).expand(some, inputs)
-        )
-        sums: dict[int, Tensor] = {}
+        times = _times_drawn(rng, some, inputs)
+        sums: dict[int, Sums] = {}
         for of_system, system in zip(scores, systems, strict=True):
             if id(system.rows) not in sums:
-                sums[id(system.rows)] = weights @ system.rows.double()
-            of_system.append(AGGREGATES[system.aggregate](sums[id(system.rows)], torch.tensor(float(inputs))))
-    return [torch.cat(of_system) for of_system in scores]
+                sums[id(system.rows)] = times @ system.rows
+            of_system.append(AGGREGATES[system.aggregate](sums[id(system.rows)], inputs))
+    return [np.concatenate(of_system) for of_system in scores]
 
 
-def _percentiles(scores: Float[Tensor, " draws"], level: float) -> Interval:
-    ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.double)
-    low, high = scores.double().quantile(ends).tolist()
+def _times_drawn(rng: "np.random.Generator", draws: int, inputs: int) -> NDArray[np.float64]:
+    """How often each draw, which is of as many inputs as there are, has each of them."""
+    drawn = rng.integers(inputs, size=(draws, inputs)) + np.arange(draws)[:, None] * inputs
+    counts = np.bincount(drawn.ravel(), minlength=draws * inputs)
+    return counts.reshape(draws, inputs).astype(np.float64)
+
+
+def _percentiles(scores: Values, level: float) -> Interval:
+    low, high = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]).tolist()
     return Interval(low, high, level, len(scores))
 
 

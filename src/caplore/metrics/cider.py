@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from caplore.metrics.ngrams import ORDERS, DocumentFrequencies, Ngrams, RowCounts, ngrams
+from caplore.metrics.formulas import ORDERS, SCALE, SIGMA
+from caplore.metrics.ngrams import DocumentFrequencies, Ngrams, RowCounts, ngrams
 from caplore.metrics.signature import signature
 
-SCALE = 10.0
 _ELEMENTS = 2**24  # at most about this many numbers in one intermediate tensor
 
 
@@ -45,7 +45,7 @@ class CiderD:
     """CIDEr-D with these document frequencies; whether the end counts as a word is theirs to say."""
 
     df: DocumentFrequencies
-    sigma: float = 6.0
+    sigma: float = SIGMA
     dtype: torch.dtype = torch.float32
 
     def prepare(

@@ -11,9 +11,10 @@ The paper behind caplore takes diversity as a stand-in for recall because the tr
 is recall of the part of it that is known. All are on the scale of sim, and serve as set rewards too.
 """
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from caplore.metrics import formulas
 
 
 def recall(
@@ -34,8 +35,7 @@ def precision(
 
 
 def f1(precision: Float[Tensor, "*any"], recall: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    both = precision + recall
-    return torch.where(both > 0, 2 * precision * recall / both.clamp(min=1e-30), 0)
+    return formulas.f1(precision, recall)
 
 
 def _best(

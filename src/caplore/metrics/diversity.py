@@ -9,12 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from caplore.metrics.bleu import STATISTICS, bleu, clipped_matches, closest_length, join_statistics
+from caplore.metrics import formulas
+from caplore.metrics.bleu import clipped_matches, closest_length, join_statistics
 from caplore.metrics.ngrams import Ngrams, RowCounts, is_first, ngrams
-
-_CUT_OFF = "a an the in for at of with before after on upon near to is are am"
-BAD_ENDINGS = tuple(_CUT_OFF.split())
-"""The last words by which self-critical.pytorch recognises a caption that was cut off."""
 
 
 def distinct_ngrams(grams: Ngrams) -> Int[Tensor, "images orders"]:
@@ -36,7 +33,7 @@ def mbleu_statistics(
 ) -> Float[Tensor, "images samples statistics"]:
     """BLEU's numbers of each caption against the other captions of its set; all 0 where there is no other.
 
-    Summed over images and scored slot by slot, then averaged over slots, they are the field's mBLEU (`mbleu`).
+    Summed over images and scored slot by slot, then averaged over slots, they are the field's mBLEU (`formulas.mbleu`).
     """
     if there is None:
         there = torch.ones(captions.shape[:2], dtype=torch.bool, device=captions.device)
@@ -49,16 +46,6 @@ def mbleu_statistics(
     closest = closest_length(grams.lengths, grams.lengths.unsqueeze(1), others)
     numbers = join_statistics(clipped_matches(grams.counts, most), grams.lengths, closest)
     return numbers * (there & others.any(-1)).unsqueeze(-1)
-
-
-def mbleu(sums: Float[Tensor, "*any slots_x_statistics"]) -> Float[Tensor, "*any orders"]:
-    """mBLEU-1 .. 4 from the sums over images of each slot's numbers: corpus BLEU of each slot, then their mean.
-
-    A slot that no image fills does not count.
-    """
-    slots = sums.unflatten(-1, (-1, STATISTICS))
-    filled = (slots[..., -2:] > 0).any(-1)
-    return (bleu(slots) * filled.unsqueeze(-1)).sum(-2) / filled.sum(-1, keepdim=True).clamp(min=1)
 
 
 def distinct_captions(
@@ -80,10 +67,7 @@ def self_cider(
     l are the eigenvalues of K, largest first; K_ij is the CIDEr of caption i against caption j, on a scale to 1.
     0: all captions are the same; 1: no two share an n-gram. One caption has no diversity: 0.
     """
-    roots, count = _eigenvalues(kernel, there)
-    roots = roots.clamp(min=0).sqrt()
-    share = roots[..., -1] / roots.sum(-1).clamp(min=1e-30)
-    return torch.where((count > 1) & (share > 0), -share.clamp(min=1e-30).log() / count.clamp(min=2).log(), 0)
+    return formulas.self_cider(*_eigenvalues(kernel, there), log=torch.log)
 
 
 def vendi_score(
@@ -93,9 +77,7 @@ def vendi_score(
 
     The effective number of different captions, 1 .. samples.
     """
-    values, count = _eigenvalues(kernel, there)
-    shares = values.clamp(min=0) / count.clamp(min=1).unsqueeze(-1)
-    return (-torch.xlogy(shares, shares).sum(-1)).exp()
+    return formulas.vendi(*_eigenvalues(kernel, there), log=torch.log, exp=torch.exp)
 
 
 def unit_diagonal(

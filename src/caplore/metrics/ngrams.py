@@ -3,7 +3,7 @@
 A caption is a row of ids, `w1 .. wn 0 0 0` (caplore.text.vocabulary). An n-gram of up to four words is one
 int64: sixteen bits a word, id + 1, so different n-grams have different keys whatever their order, and 0 means
 "no n-gram here". That is exact for ids below 65,535; text with more words is renumbered part by part
-(`caplore.metrics.scores`), and document frequencies of such text rank its pairs of words first.
+(`caplore.metrics.padded`), and document frequencies of such text rank its pairs of words first.
 
 Nothing in here that scoring uses waits for the device or has a shape that depends on data, so it can stand in
 a CUDA graph. Axes: images, rows (captions of an image: samples or refs), orders (n = 1 .. 4), time (where an
@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from caplore.files import digest_of
+from caplore.metrics.formulas import ORDERS
 from caplore.text.vocabulary import EOS
 
-ORDERS = 4
 BITS = 16  # per word; 4 x 16 = 64
 MOST_WORDS = 2**BITS - 1  # ids must be below this: digit 0 is "no word"
 

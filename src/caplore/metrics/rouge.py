@@ -14,10 +14,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from caplore.metrics import formulas
+from caplore.metrics.formulas import BETA
 from caplore.metrics.ngrams import caption_lengths
 from caplore.metrics.signature import signature
 
-BETA = 1.2
 _BLOCK = 62  # bits of a word of the table; two more for the carry and the sign
 _ELEMENTS = 2**24
 
@@ -45,13 +46,13 @@ class RougeL:
     ) -> Float[Tensor, "images samples"]:
         """0 where there are no references."""
         precision, recall = self._precision_and_recall(captions, references)
-        return f_measure(precision.amax(-1), recall.amax(-1))
+        return formulas.rouge_l(precision.amax(-1), recall.amax(-1))
 
     def similarity(
         self, captions: Int[Tensor, "images samples time"], references: References
     ) -> Float[Tensor, "images samples refs"]:
         """The score against each single reference; 0 for one that is not there."""
-        return f_measure(*self._precision_and_recall(captions, references))
+        return formulas.rouge_l(*self._precision_and_recall(captions, references))
 
     def _precision_and_recall(self, captions: Tensor, references: References) -> tuple[Tensor, Tensor]:
         lengths = caption_lengths(captions, self.count_eos).clamp(min=1)
@@ -62,11 +63,6 @@ class RougeL:
     @property
     def signature(self) -> str:
         return signature("ROUGE-L", beta=BETA, eos=self.count_eos, scale=1)
-
-
-def f_measure(precision: Float[Tensor, "*any"], recall: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    below = recall + BETA**2 * precision
-    return torch.where(below > 0, (1 + BETA**2) * precision * recall / below.clamp(min=1e-30), 0)
 
 
 def longest_common_subsequence(

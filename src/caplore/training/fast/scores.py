@@ -14,9 +14,9 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from caplore.metrics.bleu import SMALL, TINY
-from caplore.metrics.cider import SCALE, CiderD, References
-from caplore.metrics.ngrams import BITS, ORDERS
+from caplore.metrics.cider import CiderD, References
+from caplore.metrics.formulas import ORDERS, SCALE, SMALL, TINY
+from caplore.metrics.ngrams import BITS
 
 LONGEST = 64  # positions are compared in one block
 
