@@ -2,7 +2,10 @@
 
 import io
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,7 @@ from caplore.cli.score import READING, page
 from caplore.evaluation import score
 from caplore.evaluation.scoring import Progress
 from caplore.metrics.spice import Spice
+from caplore.native import native
 
 REFERENCES = "a cat sits on a mat\ntwo dogs run in the field\na red bus\n"
 
@@ -37,6 +41,32 @@ def test_the_table(texts: list[str], capsys: pytest.CaptureFixture[str]) -> None
     assert "95 % interval" in out
     assert "CIDEr-D | tok:" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+SLOW_TO_IMPORT = {"torch", "jaxtyping", "typeguard", "rich", "asyncio", "unittest"}
+IN_A_FRESH_PYTHON = """\
+import sys
+from caplore.cli.main import main
+code = main(sys.argv[2:])
+print(code, sorted(set(sys.argv[1].split()) & set(sys.modules)))
+"""
+
+
+def imported(arguments: list[str], native: str = "1") -> str:
+    """What a command imports of the modules that take long: the last line it prints."""
+    command = [sys.executable, "-c", IN_A_FRESH_PYTHON, " ".join(SLOW_TO_IMPORT), *arguments]
+    environment = {**os.environ, "CAPLORE_NATIVE": native}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.skipif(native("caplore.metrics._counts") is None, reason="caplore.metrics._counts was not built")
+def test_score_and_compare_need_no_torch(texts: list[str], tmp_path: Path) -> None:
+    (tmp_path / "sets.json").write_text(json.dumps({str(i): ["a cat", "two dogs"] for i in (1, 2, 3)}))
+    said = ["score", f"{tmp_path}/sets.json", "--refs", f"{tmp_path}/r0.txt", "--json", f"{tmp_path}/o.json"]
+    assert imported([*said, "--bootstrap", "10"]) == "0 []"
+    assert imported(["compare", *[f"{tmp_path}/o.json"] * 2, "--draws", "9", "--swaps", "9"]) == "0 []"
+    assert "'torch'" in imported(said, native="0"), "without the twin the torch engine counts"
 
 
 def test_a_narrow_terminal(

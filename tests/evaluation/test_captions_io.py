@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from caplore.data.dataset import Input, write_dataset
 from caplore.errors import InputError
-from caplore.evaluation.caption_formats import Role
+from caplore.evaluation.caption_formats import Role, _Json
 from caplore.evaluation.captions_io import Captions, captions_from, gather, pair, read_captions
 
 TWO = {"1": ["a cat"], "2": ["a dog", "two dogs"]}
@@ -106,6 +106,36 @@ def test_one_file_may_hold_both_sides(shared: Path) -> None:
     assert len(candidates) == len(references) == 1000
     assert {len(captions) for captions in references.of.values()} == {5, 6}
     assert {len(captions) for captions in candidates.of.values()} == {1}
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 50),
+    st.floats(0, 9),
+    st.text("ab 1\n", max_size=4),
+    st.just(10**5000),
+)
+KEYS = st.sampled_from(
+    [("image_id", "caption"), ("caption", "id"), ("id", "image_id", "caption", "text"), ("caption",)]
+)
+
+
+@given(KEYS, st.data(), st.sampled_from(["candidates", "references"]))
+@settings(deadline=None)
+def test_records_that_are_alike_are_read_as_one_by_one(
+    keys: tuple[str, ...], data: st.DataObject, role: Role
+) -> None:
+    records = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(keys, VALUES)), min_size=1, max_size=5))
+    results = []
+    for alike in (_Json._alike, lambda *_: None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_Json, "_alike", alike)
+            try:
+                results.append(_Json("x", role, None).rows(records))
+            except InputError as error:
+                results.append(str(error))
+    assert results[0] == results[1]
 
 
 def test_oddities_are_counted_with_first_examples() -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import tyro
 
-from caplore.cli.parsing import parse
+from caplore.cli.parsing import Paths, parse
 from caplore.cli.terminal import WIDEST, page_width
 from caplore.errors import ConfigError
 from caplore.evaluation.scoring import METRICS, Progress, Result, SpiceSettings, score
@@ -44,17 +44,19 @@ READING = {
 }
 
 
+# Optional[X], not X | None: of that tyro asks typeguard, whose import takes half as long as numpy's.
+# ruff: noqa: UP045
 @dataclass(frozen=True)
 class Options:
-    candidates: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CANDIDATES ...")]
+    candidates: Annotated[Paths, tyro.conf.Positional, tyro.conf.arg(metavar="CANDIDATES ...")]
     """The captions to score; text files given together stand side by side."""
-    refs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="REFS ...")]
+    refs: Annotated[Paths, tyro.conf.arg(metavar="REFS ...")]
     """The references, in any of the formats."""
-    metrics: str | None = None
+    metrics: Optional[str] = None
     """Names with commas between them. Default: all that need no set-up, and METEOR if it is set up."""
-    df: Path | None = None
+    df: Optional[Path] = None
     """Captions whose document frequencies CIDEr takes (a training set). Default: those of the references."""
-    training: Path | None = None
+    training: Optional[Path] = None
     """Training captions, for the share of novel captions."""
     covered: Literal["cider_d", "bleu_4", "rouge_l"] = "cider_d"
     """The similarity behind recall, precision and F1 of the references."""
@@ -62,13 +64,13 @@ class Options:
     """caplore's METEOR, or the original jar."""
     bootstrap: int = 0
     """Draws for 95 % intervals; 1000 is usual, 0 none."""
-    json: Path | None = None
+    json: Optional[Path] = None
     """Write everything here, and what `caplore compare` needs beside it."""
-    spice_minutes: float | None = None
+    spice_minutes: Optional[float] = None
     """Time limit of SPICE; the next run goes on from there."""
-    spice_threads: int | None = None
+    spice_threads: Optional[int] = None
     """Threads of SPICE. Default: all cores."""
-    spice_memory: float | None = None
+    spice_memory: Optional[float] = None
     """GiB that SPICE may use. Default: 4, or six tenths of the machine's."""
 
     def __post_init__(self) -> None:

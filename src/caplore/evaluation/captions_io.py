@@ -63,7 +63,9 @@ def gather(rows: Iterable[Row], source: str, role: Role, *, by_position: bool = 
     odd = _Oddities(source, role)
     of: dict[str, list[str]] = {}
     for name, raw in rows:
-        caption = odd.clean(name, raw)
+        caption = raw.strip() if raw.isprintable() else ""  # what is odd is not printable, or nothing is left
+        if not caption:
+            caption = odd.clean(name, raw)
         captions = of.setdefault(name, [])
         if caption or role == "candidates":
             captions.append(caption)
