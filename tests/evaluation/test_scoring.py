@@ -154,11 +154,12 @@ class StandIn:
 class StandInForMeteor:
     """Counts a caption's words as matched when a reference has them."""
 
-    def statistics_many(self, said: list[list[str]], true: list[list[list[str]]]) -> np.ndarray:
+    def statistics_lines(self, said: list[str], true: list[list[str]]) -> np.ndarray:
         rows = np.zeros((len(said), len(METEOR_COLUMNS)), dtype=np.int32)
-        for row, words, refs in zip(rows, said, true, strict=True):
-            row[:2] = len(words), len(refs[0])
-            row[4] = row[5] = len(set(words) & set(refs[0]))
+        for row, line, refs in zip(rows, said, true, strict=True):
+            words, first = line.split(), refs[0].split()
+            row[:2] = len(words), len(first)
+            row[4] = row[5] = len(set(words) & set(first))
             row[20] = 1
         return rows
 

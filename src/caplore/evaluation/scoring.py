@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from caplore.evaluation.aside import Aside, InThread
+    from caplore.evaluation.aside import Aside
     from caplore.metrics.corpus import Lines
     from caplore.metrics.counts import CorpusFrequencies
-    from caplore.metrics.meteor import Meteor
     from caplore.metrics.scores import Scores
     from caplore.metrics.spice import SpiceCounts
 
@@ -230,16 +229,17 @@ def _frequencies(df: Any) -> "CorpusFrequencies":
 
 
 class _Meteor:
-    """METEOR of every caption, while the rest is counted; a context, as threads or processes may be at it."""
+    """METEOR of every caption, beside counting where its twin is there, else behind it; a context for that thread."""
 
     def __init__(self, said: "Lines", true: "Lines", kind: Literal["python", "java"]) -> None:
         self._said, self._true, self._kind = said, true, kind
         self._error: CaploreError | None = None
-        self._counts: Aside | InThread | None = None
+        self._beside: Aside | None = None
+        self._later: Callable[[], NDArray[np.int32]] | None = None
 
     def __enter__(self) -> Self:
-        from caplore.evaluation.aside import Aside, InThread
-        from caplore.metrics.meteor import COLUMNS, Meteor
+        from caplore.evaluation.aside import Aside
+        from caplore.metrics.meteor import Meteor
 
         if self._kind == "python":
             try:
@@ -250,12 +250,12 @@ class _Meteor:
             said, true = self._said.lines, _references(self._said, self._true)
 
             def work(some: slice) -> "NDArray[np.int32]":
-                return _statistics_lines(meteor, said[some], true[some])
+                return meteor.statistics_lines(said[some], true[some])
 
             if native("caplore.metrics.meteor._align") is not None:
-                self._counts = InThread(work, len(said)).__enter__()
+                self._beside = Aside(work, len(said)).__enter__()
             else:
-                self._counts = Aside(work, len(said), columns=len(COLUMNS)).__enter__()
+                self._later = lambda: work(slice(None))
         return self
 
     def add_to(self, scores: "Scores") -> None:
@@ -277,28 +277,22 @@ class _Meteor:
     def _found(self) -> "NDArray[np.int32]":
         if self._error is not None:
             raise self._error
-        if self._counts is not None:
-            return self._counts.rows()
+        if self._beside is not None:
+            return self._beside.rows()
+        if self._later is not None:
+            return self._later()
         from caplore.metrics.meteor_java import meteor_by_jar
 
         references = [list(map(_words, lines)) for lines in _references(self._said, self._true)]
         return meteor_by_jar(list(map(_words, self._said.lines)), references).counts
 
     def __exit__(self, *_: object) -> None:
-        if self._counts is not None:
-            self._counts.__exit__()
+        if self._beside is not None:
+            self._beside.__exit__()
 
 
 def _in_a_line(error: CaploreError) -> str:
     return str(error).replace("\n  fix: ", ": ")
-
-
-def _statistics_lines(
-    meteor: "Meteor", said: Sequence[str], true: Sequence[Sequence[str]]
-) -> "NDArray[np.int32]":
-    return meteor.statistics_many(
-        list(map(_words, said)), [[_words(line) for line in lines] for lines in true]
-    )
 
 
 def _words(line: str) -> list[str]:

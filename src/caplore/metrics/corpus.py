@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from caplore.native import native
 from caplore.text.ptb import SIGNATURE as PTB
-from caplore.text.ptb import tokenize_many
+from caplore.text.ptb import tokenize_lines
 
 Caption = str | Sequence[str]
 Tokenizer = Callable[[Sequence[str]], list[list[str]]]
@@ -44,10 +44,6 @@ class Lines:
 
 Captions = Sequence[Sequence[Caption]] | Lines
 """The captions of each input."""
-
-
-def tokenize_lines(captions: Sequence[str]) -> list[str]:
-    return [" ".join(words) for words in tokenize_many(captions)]
 
 
 @dataclass(frozen=True, eq=False)
