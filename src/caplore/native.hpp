@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -17,6 +18,15 @@ namespace caplore {
 
 // Thrown where a Python error is already set.
 struct PythonError : std::exception {};
+
+// A reference to an object of Python that is ours, and is given back.
+using Owned = std::unique_ptr<PyObject, decltype(&Py_DecRef)>;
+
+// What a call of Python made; where it made nothing, its error is set.
+inline Owned owned(PyObject* made) {
+  if (made == nullptr) throw PythonError();
+  return Owned(made, &Py_DecRef);
+}
 
 // A contiguous array of T, owned by Python; anything with the buffer protocol whose items have T's size.
 template <typename T>

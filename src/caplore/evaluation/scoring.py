@@ -10,8 +10,7 @@ never takes the other scores with it. numpy is imported on use only: a mistake i
 """
 
 import contextlib
-import gc
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ from caplore import __version__
 from caplore.errors import CaploreError, ConfigError
 from caplore.evaluation.captions_io import Paired, captions_from, pair
 from caplore.files import write_json
+from caplore.memory import collector_paused
 from caplore.native import native
 
 if TYPE_CHECKING:
@@ -117,19 +117,7 @@ class Result:
             write_json(Path(path), self.to_json())
 
 
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Captions are many small lists and no cycle: looking for cycles would take a twentieth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-@_collector_paused()
+@collector_paused()
 def score(
     candidates: Any,
     references: Any,

@@ -590,14 +590,6 @@ struct Encoded {
 
 // ---- what Python calls
 
-// A reference to an object of Python that is ours.
-using Owned = std::unique_ptr<PyObject, decltype(&Py_DecRef)>;
-
-Owned owned(PyObject* made) {
-  if (made == nullptr) throw PythonError();
-  return Owned(made, &Py_DecRef);
-}
-
 // encode(lines) -> (ids int32, begins int64, words): ids from 0 of the words of the lines, where each line
 // begins among them and the end, the words.
 PyObject* encode(PyObject*, PyObject* argument) {

@@ -12,6 +12,8 @@
 
 namespace {
 
+using caplore::Owned;
+using caplore::owned;
 using caplore::PythonError;
 using std::string_view;
 
@@ -261,26 +263,8 @@ class Reader {
   const char* end_ = nullptr;  // the end of the caption
 };
 
-// A reference that is given back.
-class Owned {
- public:
-  explicit Owned(PyObject* object) : object_(object) {
-    if (object_ == nullptr) throw PythonError();
-  }
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() { Py_XDECREF(object_); }
-  PyObject* get() const { return object_; }
-  PyObject* release() { return std::exchange(object_, nullptr); }
-
- private:
-  PyObject* object_;
-};
-
 PyObject* string_of(string_view text) {
-  PyObject* made = PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
-  if (made == nullptr) throw PythonError();
-  return made;
+  return owned(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))).release();
 }
 
 string_view utf8_of(PyObject* text) {
@@ -338,7 +322,7 @@ class Words {
 // The words of a text: one pass finds where each ends and its hash.
 PyObject* list_of(string_view text, Words& words) {
   const auto count = text.empty() ? 0 : std::count(text.begin(), text.end(), ' ') + 1;
-  Owned list(PyList_New(static_cast<Py_ssize_t>(count)));
+  Owned list = owned(PyList_New(static_cast<Py_ssize_t>(count)));
   const char* at = text.data();
   const char* end = at + text.size();
   for (Py_ssize_t i = 0; i < count; ++i, ++at) {
@@ -369,7 +353,7 @@ bool utf8_of(PyObject* caption, string_view& text) {
 template <typename Make>
 PyObject* read_all(PyObject* captions, Reader& reader, Make make) {
   const Py_ssize_t count = PyList_Size(captions);
-  Owned read(PyList_New(count)), left(PyList_New(0));
+  const Owned read = owned(PyList_New(count)), left = owned(PyList_New(0));
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* caption = PyList_GetItem(captions, i);
     if (caption == nullptr) throw PythonError();
@@ -380,12 +364,10 @@ PyObject* read_all(PyObject* captions, Reader& reader, Make make) {
     }
     Py_INCREF(Py_None);
     PyList_SetItem(read.get(), i, Py_None);
-    Owned place(PyLong_FromSsize_t(i));
+    const Owned place = owned(PyLong_FromSsize_t(i));
     if (PyList_Append(left.get(), place.get()) != 0) throw PythonError();
   }
-  PyObject* both = PyTuple_Pack(2, read.get(), left.get());
-  if (both == nullptr) throw PythonError();
-  return both;
+  return owned(PyTuple_Pack(2, read.get(), left.get())).release();
 }
 
 struct Arguments {

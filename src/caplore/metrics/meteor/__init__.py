@@ -12,15 +12,14 @@ that scores highest counts. Of a caption the counts are kept (COLUMNS); the corp
 The Python of this folder defines what is counted; its compiled twin (twin.py, align.cpp) counts where it was built.
 """
 
-import gc
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caplore.memory import collector_paused
 from caplore.metrics.meteor.align import Match, align_each
 from caplore.metrics.meteor.normalize import normalize
 from caplore.metrics.meteor.tables import Tables, install_meteor, is_set_up, tables_file
@@ -119,7 +118,7 @@ class Meteor:
     def _counts(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.int32]:
         """A row for each caption with each of its references, in order: what the twin gives, in Python."""
         flat = array("i")
-        with _collector_paused():
+        with collector_paused():
             for candidate, its_references in zip(candidates, references, strict=True):
                 for counts in self._against_each(candidate, its_references):
                     flat.extend(counts)
@@ -139,18 +138,6 @@ class Meteor:
         if line not in self._sentences:
             self._sentences[line] = self._lexicon.sentence(normalize(line, self.tables.prefixes))
         return self._sentences[line]
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Aligning makes millions of small tuples and no cycle: looking for cycles would take a third of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _counts(caption: Sentence, reference: Sentence, matches: Sequence[Match]) -> list[int]:

@@ -223,13 +223,6 @@ void count(const Lexicon& lexicon, const Sentence& caption, const Sentence& refe
 
 // --- lines of Python ---------------------------------------------------------------------------------------
 
-using Owned = std::unique_ptr<PyObject, void (*)(PyObject*)>;
-
-Owned owned(PyObject* object) {
-  if (object == nullptr) throw PythonError();
-  return Owned(object, Py_DecRef);
-}
-
 // The lines of every caption and its references, one after the other in one piece of memory.
 class Captions {
  public:

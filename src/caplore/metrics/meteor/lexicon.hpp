@@ -9,17 +9,12 @@
 
 namespace caplore::meteor {
 
-inline PyObject* item(PyObject* arrays, const char* name) {
-  PyObject* found = PyMapping_GetItemString(arrays, name);
-  if (found == nullptr) throw PythonError();
-  return found;
-}
-
 // One array of the tables; its memory stays mapped as long as this lives.
 template <typename T>
 class Column {
  public:
-  Column(PyObject* arrays, const char* name) : owner_(item(arrays, name), Py_DecRef), array_(owner_.get()) {}
+  Column(PyObject* arrays, const char* name)
+      : owner_(owned(PyMapping_GetItemString(arrays, name))), array_(owner_.get()) {}
 
   // Damaged tables may hold any number, so none is followed unseen.
   const T& operator[](uint64_t place) const {
@@ -32,7 +27,7 @@ class Column {
   size_t size() const { return static_cast<size_t>(array_.size()); }
 
  private:
-  std::unique_ptr<PyObject, void (*)(PyObject*)> owner_;
+  Owned owner_;
   Array<T> array_;
 };
 
