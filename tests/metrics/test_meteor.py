@@ -2,6 +2,7 @@ import gzip
 import importlib.util
 import json
 import random
+import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from itertools import chain, combinations, pairwise, permutations
@@ -467,6 +468,15 @@ def test_twin_of_more_words_than_bits(made_tables: Tables) -> None:
     assert differences(made_tables, captions, [captions[:3]] * 8) == []
     exact = [" ".join(words[:n]) for n in (31, 32, 33, 63, 64, 65)]
     assert differences(made_tables, exact, [exact] * len(exact)) == []
+
+
+def test_one_word_many_times_takes_little_memory(made_tables: Tables) -> None:
+    """Of all the hypotheses that are made at a place 40 go on, and only those are kept."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    compiled(made_tables).statistics_lines(["dog " * 600], [["dog " * 599]])
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / unit < 60  # all were 120 MiB
 
 
 def test_twin_of_real_words(real_tables: Tables) -> None:

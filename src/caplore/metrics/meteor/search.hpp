@@ -83,6 +83,7 @@ class Search {
         branch(options[place], place);
       }
       keep_best();
+      link();
     }
     unchain(best(), matches);
   }
@@ -90,8 +91,9 @@ class Search {
  private:
   struct Hypothesis {
     int64_t rank;
-    int32_t end;    // where its open chunk ends in the caption; NONE: none is open
-    int32_t chain;  // its last match
+    int32_t end;         // where its open chunk ends in the caption; NONE: none is open
+    int32_t chain;       // its last match but for `match`
+    const Match* match;  // what it took at this place
     Words used;
   };
   struct Link {
@@ -108,7 +110,7 @@ class Search {
     places_ = places;
     none_ = Words(places + own_places);
     links_.clear();
-    beam_.assign(1, {0, NONE, NONE, none_});
+    beam_.assign(1, {0, NONE, NONE, nullptr, none_});
     for (const Match* match : settled) {
       if (match != nullptr) beam_[0].used.join(words_of(*match));
     }
@@ -124,9 +126,13 @@ class Search {
     return used;
   }
 
-  int32_t linked(const Match* match, int32_t before) {
-    links_.push_back({match, before});
-    return static_cast<int32_t>(links_.size()) - 1;
+  // Those that were kept keep their matches: most that are made are dropped at once.
+  void link() {
+    for (Hypothesis& one : beam_) {
+      if (one.match == nullptr) continue;
+      links_.push_back({std::exchange(one.match, nullptr), one.chain});
+      one.chain = static_cast<int32_t>(links_.size()) - 1;
+    }
   }
 
   // All take the match that is settled.
@@ -135,7 +141,7 @@ class Search {
       const bool same_chunk = one.end == NONE || one.end == match.own;
       one.rank += gain(match) + distance(match) + (same_chunk ? 0 : CHUNK);
       one.end = match.own + match.own_length;
-      one.chain = linked(&match, one.chain);
+      one.match = &match;
     }
   }
 
@@ -171,7 +177,7 @@ class Search {
       const Match& match = *move.match;
       const int64_t chunk = one.end == NONE || one.end == match.own ? 0 : CHUNK;
       const int32_t end = match.own + match.own_length;
-      next_.push_back({one.rank + move.gain + chunk, end, linked(&match, one.chain), one.used});
+      next_.push_back({one.rank + move.gain + chunk, end, one.chain, &match, one.used});
       next_.back().used.join(move.used);
       one.rank += move.distance;  // the program's slip: paid by what comes after, not by what has the match
     }
