@@ -64,6 +64,15 @@ class WithoutGil {
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
 
+  // With it for a moment, in the thread that gave it up: what `ask` answers. It must not throw.
+  template <typename Ask>
+  auto with_gil(Ask ask) {
+    PyEval_RestoreThread(state_);
+    const auto answer = ask();
+    state_ = PyEval_SaveThread();
+    return answer;
+  }
+
  private:
   PyThreadState* state_;
 };

@@ -154,7 +154,7 @@ class StandIn:
 class StandInForMeteor:
     """Counts a caption's words as matched when a reference has them."""
 
-    def statistics_lines(self, said: list[str], true: list[list[str]]) -> np.ndarray:
+    def statistics_lines(self, said: list[str], true: list[list[str]], go_on: object) -> np.ndarray:
         rows = np.zeros((len(said), len(METEOR_COLUMNS)), dtype=np.int32)
         for row, line, refs in zip(rows, said, true, strict=True):
             words, first = line.split(), refs[0].split()

@@ -1,8 +1,10 @@
+import _thread
 import gzip
 import importlib.util
 import json
 import random
 import sys
+import threading
 import zipfile
 from collections.abc import Callable, Sequence
 from itertools import chain, combinations, pairwise, permutations
@@ -514,6 +516,26 @@ def test_threads_change_nothing(made_tables: Tables, threads: int, monkeypatch: 
     meteor = compiled(made_tables)
     one = meteor.statistics_lines(said, true, threads=1)
     assert (meteor.statistics_lines(said, true, threads=threads) == one).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_twin_ends_when_it_is_told_to(made_tables: Tables, threads: int) -> None:
+    said = [" ".join(["dog", f"w{i}"] * 100) for i in range(20_000)]  # minutes of work
+
+    def stop() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        compiled(made_tables).statistics_lines(said, [[line[4:]] for line in said], threads, stop)
+
+
+def test_ctrl_c_reaches_the_twin(made_tables: Tables) -> None:
+    said = [" ".join(["dog", f"w{i}"] * 100) for i in range(20_000)]
+    timer = threading.Timer(0.5, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        compiled(made_tables).statistics_lines(said, [[line[4:]] for line in said])
+    timer.join()
 
 
 def test_the_twin_is_switched_off(made_tables: Tables) -> None:

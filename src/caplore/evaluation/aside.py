@@ -1,7 +1,7 @@
 """Rows of numbers computed beside what this thread does: METEOR, while the other metrics are counted.
 
-For compiled work, which lets other Python threads run. It is done some items at a time, so that Ctrl-C need not wait
-for all of it.
+For compiled work, which lets other Python threads run, and asks now and then whether to go on, so that Ctrl-C need not
+wait for all of it.
 """
 
 import threading
@@ -11,19 +11,21 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-Work = Callable[[slice], NDArray[np.int32]]
+Work = Callable[[Callable[[], object]], NDArray[np.int32]]
 
-AT_ONCE = 20_000
+
+class _Left(Exception):
+    """Nobody asks for the rows any more."""
 
 
 class Aside:
-    """`work(some)` for all of `items`, one row each, in order. A context: leaving it ends what still runs."""
+    """`work(go_on)` beside this thread. A context: leaving it makes `go_on` raise, and waits for what still runs."""
 
-    def __init__(self, work: Work, items: int) -> None:
-        self._work, self._items = work, items
-        self._made: list[NDArray[np.int32]] = []
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._made: NDArray[np.int32] | None = None
         self._error: BaseException | None = None
-        self._left = threading.Event()
+        self._left, self._done = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Self:
@@ -32,20 +34,29 @@ class Aside:
 
     def _run(self) -> None:
         try:
-            for begin in range(0, max(1, self._items), AT_ONCE):
-                if self._left.is_set():
-                    return
-                self._made.append(self._work(slice(begin, min(begin + AT_ONCE, self._items))))
+            self._made = self._work(self._go_on)
         except BaseException as error:  # it is whoever asks for the rows who must know
             self._error = error
+        finally:
+            self._done.set()
+
+    def _go_on(self) -> None:
+        if self._left.is_set():
+            raise _Left
 
     def rows(self) -> NDArray[np.int32]:
         """The result; waits for it."""
-        self._thread.join()
+        self._wait()
         if self._error is not None:
             raise self._error
-        return np.concatenate(self._made)
+        assert self._made is not None, "there is a result or an error"
+        return self._made
+
+    def _wait(self) -> None:
+        """Not by `join`: before Python 3.13 one that Ctrl-C interrupts takes the thread for ended ever after."""
+        self._done.wait()
 
     def __exit__(self, *_: object) -> None:
         self._left.set()
+        self._wait()
         self._thread.join()

@@ -237,13 +237,13 @@ class _Meteor:
                 return self
             said, true = self._said.lines, _references(self._said, self._true)
 
-            def work(some: slice) -> "NDArray[np.int32]":
-                return meteor.statistics_lines(said[some], true[some])
+            def work(go_on: Callable[[], object] | None = None) -> "NDArray[np.int32]":
+                return meteor.statistics_lines(said, true, go_on=go_on)
 
             if native("caplore.metrics.meteor._align") is not None:
-                self._beside = Aside(work, len(said)).__enter__()
+                self._beside = Aside(work).__enter__()
             else:
-                self._later = lambda: work(slice(None))
+                self._later = work
         return self
 
     def add_to(self, scores: "Scores") -> None:

@@ -13,7 +13,7 @@ The Python of this folder defines what is counted; its compiled twin (twin.py, a
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -88,11 +88,16 @@ class Meteor:
         )
 
     def statistics_lines(
-        self, candidates: Sequence[str], references: Sequence[Sequence[str]], threads: int | None = None
+        self,
+        candidates: Sequence[str],
+        references: Sequence[Sequence[str]],
+        threads: int | None = None,
+        go_on: Callable[[], object] | None = None,
     ) -> NDArray[np.int32]:
         """The same for captions whose words are joined by spaces.
 
-        The compiled twin takes as many threads as there are cores, or `threads`.
+        The compiled twin takes as many threads as there are cores, or `threads`, and calls `go_on` some times a
+        second: what it raises ends the work.
         """
         if len(candidates) != len(references):
             raise ValueError(f"{len(candidates)} captions, but references of {len(references)}")
@@ -101,14 +106,18 @@ class Meteor:
         rows = [np.empty((0, len(COLUMNS)), dtype=np.int32)]
         for begin in range(0, len(candidates), _AT_ONCE):
             some = slice(begin, begin + _AT_ONCE)
-            rows.append(self._best(candidates[some], references[some], threads))
+            rows.append(self._best(candidates[some], references[some], threads, go_on))
         return np.concatenate(rows)
 
     def _best(
-        self, candidates: Sequence[str], references: Sequence[Sequence[str]], threads: int | None
+        self,
+        candidates: Sequence[str],
+        references: Sequence[Sequence[str]],
+        threads: int | None,
+        go_on: Callable[[], object] | None,
     ) -> NDArray[np.int32]:
         if self._twin is not None:
-            pairs = self._twin.counts(candidates, references, threads)
+            pairs = self._twin.counts(candidates, references, threads, go_on)
         else:
             pairs = self._counts(candidates, references)
         pairs = pairs.reshape(-1, len(COLUMNS))

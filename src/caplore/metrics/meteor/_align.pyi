@@ -11,9 +11,11 @@ def counts(
     references: Sequence[Sequence[str]],
     normal: Callable[[str], bytes],
     threads: int,
+    go_on: Callable[[], object] | None,
 ) -> bytes:
     """The counts of each caption with each of its references: int32, a row for each pair.
 
+    `go_on` is called some times a second; what it raises ends the work, and so does Ctrl-C in the main thread.
     `normal` is asked for the words of a line that is not ASCII: UTF-8, lone surrogates passed, a space between words.
     """
 

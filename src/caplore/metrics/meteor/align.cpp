@@ -6,6 +6,7 @@
 // learns words and phrases of its own, straight from the mapped tables: threads share nothing that changes.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -331,36 +332,69 @@ class Worker {
   size_t first_ = 0;                 // the line of the first of them
 };
 
-// Takes captions, a few at a time, until none is left.
-void work(const Tables& tables, const Captions& captions, std::atomic<size_t>& taken, int32_t* counts) {
+// Asks Python some times a second whether to go on, in the thread that Python called.
+class Asking {
+ public:
+  Asking(WithoutGil& free, PyObject* go_on) : free_(free), go_on_(go_on) {}
+
+  // Throws what Ctrl-C or `go_on` raised.
+  void operator()() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::milliseconds(50)) return;
+    last_ = now;
+    if (!free_.with_gil([this] { return PyErr_CheckSignals() == 0 && agrees(); })) throw PythonError();
+  }
+
+ private:
+  bool agrees() const {
+    if (go_on_ == Py_None) return true;
+    PyObject* const answer = PyObject_CallFunctionObjArgs(go_on_, nullptr);
+    Py_XDECREF(answer);
+    return answer != nullptr;
+  }
+
+  WithoutGil& free_;
+  PyObject* const go_on_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// Takes captions, a few at a time, until none is left or an error ends the work. `ask` is called between them.
+template <typename Ask>
+void work(const Tables& tables, const Captions& captions, std::atomic<size_t>& taken,
+          const std::atomic<bool>& ended, int32_t* counts, Ask ask) {
   constexpr size_t AT_ONCE = 32;
   Worker worker(tables, captions);
   for (size_t first; (first = taken.fetch_add(AT_ONCE)) < captions.size();) {
     const size_t last = std::min(first + AT_ONCE, captions.size());
-    for (size_t i = first; i < last; ++i) worker.run(i, counts);
+    for (size_t i = first; i < last && !ended; ++i) {
+      worker.run(i, counts);
+      ask();
+    }
+    if (ended) return;
   }
 }
 
-// The same work in several threads, this one among them; the first error of any is thrown here.
-template <typename Work>
-void in_threads(int64_t threads, Work work) {
+// `here` in this thread, `there` in others beside it; the first error of any ends all and is thrown here.
+template <typename Here, typename There>
+void in_threads(int64_t threads, std::atomic<bool>& ended, Here here, There there) {
   std::exception_ptr error;
   std::mutex guard;
-  const auto safely = [&] {
+  const auto safely = [&](auto& work) {
     try {
       work();
     } catch (...) {
       const std::lock_guard<std::mutex> lock(guard);
-      error = std::current_exception();
+      if (!error) error = std::current_exception();
+      ended = true;
     }
   };
   std::vector<std::thread> others;
   try {
-    for (int64_t i = 1; i < threads; ++i) others.emplace_back(safely);
+    for (int64_t i = 1; i < threads; ++i) others.emplace_back([&] { safely(there); });
   } catch (const std::exception&) {
     // no more threads to be had: those there are do it
   }
-  safely();
+  safely(here);
   for (std::thread& other : others) other.join();
   if (error) std::rethrow_exception(error);
 }
@@ -383,9 +417,10 @@ PyObject* tables(PyObject*, PyObject* arrays) {
 
 PyObject* counts(PyObject*, PyObject* arguments) {
   return guarded([&] {
-    PyObject *capsule, *candidates, *references, *normal;
+    PyObject *capsule, *candidates, *references, *normal, *go_on;
     Py_ssize_t threads;
-    if (!PyArg_ParseTuple(arguments, "OOOOn", &capsule, &candidates, &references, &normal, &threads)) {
+    if (!PyArg_ParseTuple(arguments, "OOOOnO", &capsule, &candidates, &references, &normal, &threads,
+                          &go_on)) {
       throw PythonError();
     }
     const auto* tables = static_cast<const Tables*>(PyCapsule_GetPointer(capsule, TABLES));
@@ -393,9 +428,11 @@ PyObject* counts(PyObject*, PyObject* arguments) {
     const Captions captions(candidates, references, normal);
     std::vector<int32_t> made(captions.pairs() * COLUMNS);
     {
-      const WithoutGil free;
+      WithoutGil free;
       std::atomic<size_t> taken{0};
-      in_threads(threads, [&] { work(*tables, captions, taken, made.data()); });
+      std::atomic<bool> ended{false};
+      const auto some = [&](auto ask) { work(*tables, captions, taken, ended, made.data(), ask); };
+      in_threads(threads, ended, [&] { some(Asking(free, go_on)); }, [&] { some([] {}); });
     }
     return bytes_of(made);
   });

@@ -5,7 +5,7 @@ their words, which takes some ten milliseconds to make.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -26,13 +26,20 @@ class Twin:
         self._tables = tables
 
     def counts(
-        self, candidates: Sequence[str], references: Sequence[Sequence[str]], threads: int | None = None
+        self,
+        candidates: Sequence[str],
+        references: Sequence[Sequence[str]],
+        threads: int | None = None,
+        go_on: Callable[[], object] | None = None,
     ) -> NDArray[np.int32]:
-        """A row for each caption with each of its references, in order. Other Python threads run meanwhile."""
+        """A row for each caption with each of its references, in order. Other Python threads run meanwhile.
+
+        `go_on` is called some times a second; what it raises ends the work.
+        """
         from caplore.metrics.meteor import _align
 
         threads = max(1, min(threads or _cores(), len(candidates) // FEWEST))
-        made = _align.counts(self._index, candidates, references, self._normal, threads)
+        made = _align.counts(self._index, candidates, references, self._normal, threads, go_on)
         return np.frombuffer(made, dtype=np.int32)
 
     @cached_property
