@@ -24,6 +24,7 @@ def replacing(path: Path) -> Iterator[Path]:
     On any error the temporary file goes and what stood at `path` stays as it was.
     """
     path = Path(path)
+    refuse_special(path)
     with explaining_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
@@ -39,6 +40,15 @@ def replacing(path: Path) -> Iterator[Path]:
             _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def refuse_special(path: Path) -> None:
+    """No device, no pipe, no link to what a process has open: /dev/null, /dev/stdout."""
+    is_open = path.is_symlink() and path.readlink().parts[:2] == ("/", "proc")
+    if is_open or (path.exists() and not path.is_file() and not path.is_dir()):
+        raise InputError(
+            f"{path} is no file: a rename would put one in its place", fix="name a file; it may be a new one"
+        )
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """`score`: the field's numbers, every form of input, and no metric that takes the others down with it."""
 
 import json
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -288,3 +289,10 @@ def test_damaged_statistics_are_said(damage: str, tmp_path: Path) -> None:
         path.write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ")
     with pytest.raises(InputError):
         read_statistics(tmp_path / "a.json")
+
+
+def test_a_pipe_is_not_replaced_by_a_result(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe is no file"):
+        score(CANDIDATES, REFERENCES, metrics=["bleu"]).save(tmp_path / "pipe")
+    assert [file.name for file in tmp_path.iterdir()] == ["pipe"]

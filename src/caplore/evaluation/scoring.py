@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from caplore import __version__
 from caplore.errors import CaploreError, ConfigError
 from caplore.evaluation.captions_io import Paired, captions_from, pair
-from caplore.files import write_json
+from caplore.files import refuse_special, write_json
 from caplore.memory import collector_paused
 from caplore.native import native
 
@@ -113,6 +113,7 @@ class Result:
         from caplore.evaluation.statistics_io import naming_unwritable, write_statistics
 
         with naming_unwritable(path):
+            refuse_special(Path(path))
             write_statistics(Path(path), self.ids, {"": self.scores.statistics})
             write_json(Path(path), self.to_json())
 
