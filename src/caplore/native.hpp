@@ -5,6 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -12,6 +13,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace caplore {
@@ -56,18 +58,28 @@ class Array {
   Py_buffer view_;
 };
 
+// The GIL again. While the interpreter goes down it is not to be had: Python before 3.14 unwinds the thread instead,
+// and destructors that need Python would run without it. The thread sleeps until the process ends, as from 3.14 on.
+inline void take_gil(PyThreadState* state) {
+  try {
+    PyEval_RestoreThread(state);
+  } catch (...) {
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+}
+
 // While one lives other Python threads run, and nothing of Python may be touched.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
-  ~WithoutGil() { PyEval_RestoreThread(state_); }
+  ~WithoutGil() { take_gil(state_); }
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
 
   // With it for a moment, in the thread that gave it up: what `ask` answers. It must not throw.
   template <typename Ask>
   auto with_gil(Ask ask) {
-    PyEval_RestoreThread(state_);
+    take_gil(state_);
     const auto answer = ask();
     state_ = PyEval_SaveThread();
     return answer;

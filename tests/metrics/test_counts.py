@@ -1,5 +1,7 @@
 """The compiled counting and the torch engine give the same numbers, and both those of counting by hand."""
 
+import subprocess
+import sys
 from collections import Counter
 from itertools import chain
 
@@ -229,3 +231,21 @@ def test_what_is_not_captions_is_refused() -> None:
         twin.count(said, refs, ["cider"], None)
     with pytest.raises(TypeError):
         TWIN.encode(["a", 3])  # type: ignore[union-attr]
+
+
+@needs_twin
+def test_the_interpreter_may_go_down_while_a_thread_counts() -> None:
+    """Compiled code that comes back to an interpreter that is gone once ended the process by abort()."""
+    program = """
+import threading, time, numpy  # whose end takes long enough
+from caplore.metrics import _counts
+line = "a dog on a mat " * 20_000
+def count():
+    while True:
+        _counts.encode([line])
+for _ in range(4):
+    threading.Thread(target=count, daemon=True).start()
+time.sleep(0.3)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
