@@ -18,6 +18,10 @@
 
 namespace caplore {
 
+// Which functions there are and what they take. Higher by one wherever that changes, here and in native.py: a module
+// built from other sources is then not called.
+constexpr long INTERFACE = 1;
+
 // Thrown where a Python error is already set.
 struct PythonError : std::exception {};
 
@@ -111,6 +115,14 @@ PyObject* guarded(Body body) {
     PyErr_SetString(PyExc_ValueError, error.what());
     return nullptr;
   }
+}
+
+// A module of these functions that says its interface.
+inline PyObject* module_of(PyModuleDef& definition) {
+  PyObject* made = PyModule_Create(&definition);
+  if (made == nullptr || PyModule_AddIntConstant(made, "INTERFACE", INTERFACE) == 0) return made;
+  Py_DecRef(made);
+  return nullptr;
 }
 
 }  // namespace caplore

@@ -1,6 +1,8 @@
 """caplore doctor and caplore setup: what is there was tried, what is not has a command."""
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -8,6 +10,7 @@ from caplore.cli import doctor
 from caplore.cli.doctor import Check, Finding, checks, examine, page
 from caplore.cli.main import main
 from caplore.errors import InputError, MissingError
+from caplore.native import INTERFACE, native
 
 
 def test_this_environment(
@@ -33,7 +36,23 @@ def test_what_was_not_compiled_is_missing_not_broken(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("caplore.native.MODULES", ("caplore.text._nothing",))
     found = examine(compiled)
     assert found.state == "missing"
-    assert "caplore.text._nothing was not built" in found.detail
+    assert "not built from these sources: caplore.text._nothing" in found.detail
+
+
+def test_a_module_built_from_other_sources_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = ModuleType("old")
+    monkeypatch.setitem(sys.modules, "caplore.text._old", old)
+    assert native("caplore.text._old") is None
+    old.INTERFACE = INTERFACE  # type: ignore[attr-defined]
+    assert native("caplore.text._old") is old
+
+
+def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CAPLORE_CACHE", str(tmp_path / "file" / "cache"))
+    found = examine(next(check for check in checks(slow=False) if check.name == "cache"))
+    assert found.state == "missing"
+    assert str(tmp_path / "file" / "cache") in found.detail
 
 
 def works() -> str:

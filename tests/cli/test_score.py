@@ -220,3 +220,14 @@ def test_ten_thousand_random_files_end_with_0_or_2(
     for seed in range(10_000):
         run_on_random_bytes(seed, tmp_path)
         capsys.readouterr()
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="there is no /dev/full here")
+def test_output_onto_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a cat\n")
+    command = [sys.executable, "-m", "caplore", "score", tmp_path / "a.txt", "--refs", tmp_path / "a.txt"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*command, "--metrics", "bleu"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "error: the disk that the output goes to is full\n")

@@ -187,8 +187,8 @@ def _compiled() -> str:
     lost = [name for name in MODULES if native(name) is None]
     if lost:
         raise MissingError(
-            f"{', '.join(lost)} {'was' if len(lost) == 1 else 'were'} not built: scores are the same, and slower",
-            fix="install a C++ compiler (g++ or clang), then install caplore again",
+            f"not built from these sources: {', '.join(lost)}; scores are the same, and slower",
+            fix="install a C++ compiler (g++ or clang) if there is none, then install caplore again",
         )
     return "tokeniser, counts and METEOR's alignment"
 
@@ -276,9 +276,14 @@ def _cache() -> str:
     from caplore.files import cache_folder
 
     folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder) as trial:
-        trial.write(b"caplore")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder) as trial:
+            trial.write(b"caplore")
+    except OSError as error:
+        raise MissingError(
+            f"{folder} cannot be written to ({error.strerror})", fix="CAPLORE_CACHE=FOLDER names another one"
+        ) from None
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return f"{folder}: {used / 1e6:,.0f} MB used, {shutil.disk_usage(folder).free / 1e9:,.0f} GB free"
 

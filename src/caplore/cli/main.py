@@ -1,5 +1,6 @@
 """`caplore COMMAND ...`: find the command, import only that one, turn errors into messages."""
 
+import errno
 import importlib
 import os
 import signal
@@ -64,8 +65,19 @@ def main(argv: list[str] | None = None) -> int:
         print("\ninterrupted: what was already written is whole and stays", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output has gone, as in `caplore ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if debug or error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        print("error: the disk that the output goes to is full", file=sys.stderr)
+        return 2
+
+
+def _drop_output() -> None:
+    """What is still to be printed goes nowhere, without an error at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _command(name: str):  # type: ignore[no-untyped-def]

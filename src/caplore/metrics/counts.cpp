@@ -737,4 +737,4 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_counts", "Counting n-grams of
 }  // namespace
 }  // namespace caplore
 
-PyMODINIT_FUNC PyInit__counts() { return PyModule_Create(&caplore::definition); }
+PyMODINIT_FUNC PyInit__counts() { return caplore::module_of(caplore::definition); }

@@ -409,4 +409,4 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT, "_ptb", nullptr, 0, methods, nullpt
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__ptb() { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__ptb() { return caplore::module_of(module); }

@@ -456,12 +456,10 @@ PyMethodDef METHODS[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyModuleDef_Slot SLOTS[] = {{0, nullptr}};
-
-PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_align", "METEOR's counts, compiled.", 0, METHODS, SLOTS,
+PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_align", "METEOR's counts, compiled.", 0, METHODS, nullptr,
                       nullptr,               nullptr,  nullptr};
 
 }  // namespace
 }  // namespace caplore::meteor
 
-PyMODINIT_FUNC PyInit__align() { return PyModuleDef_Init(&caplore::meteor::MODULE); }
+PyMODINIT_FUNC PyInit__align() { return caplore::module_of(caplore::meteor::MODULE); }
