@@ -20,8 +20,9 @@ from caplore.errors import MissingError
 from caplore.features.choice import encoder_named
 from caplore.features.decoding import ClipSampling, Preprocessing, decode
 from caplore.features.encoder import Encoder
-from caplore.features.encoding import cores, encode, encode_files, in_order, threads_per_batch
+from caplore.features.encoding import encode, encode_files, in_order, threads_per_batch
 from caplore.features.store import StoreWriter
+from caplore.machine import cores
 
 PHOTOS = Path(__file__).parents[2] / "shared/data/coco-mini/val2017"
 PICTURES = 5000

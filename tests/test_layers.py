@@ -8,11 +8,11 @@ import pytest
 
 SRC = Path(__file__).parent.parent / "src" / "caplore"
 
-# Each room and what it may import, besides itself and the files everyone may: errors, files, memory, native.
+# Each room and what it may import, besides itself and the files everyone may: errors, files, machine, native.
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
-    "memory": set(),
+    "machine": set(),
     "native": set(),
     "text": set(),
     "data": {"text"},
@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "report": set(),
 }
 LEAVES = {"cli", "integrations", "serve", "__init__", "__main__"}
-EVERYONE = {"errors", "files", "memory", "native"}
+EVERYONE = {"errors", "files", "machine", "native"}
 
 
 def rooms_used(path: Path) -> Iterator[tuple[str, int]]:

@@ -1,8 +1,14 @@
-"""What the interpreter does with memory behind our backs."""
+"""What this process may use, and what the interpreter does behind its back."""
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

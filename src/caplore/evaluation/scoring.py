@@ -20,7 +20,7 @@ from caplore import __version__
 from caplore.errors import CaploreError, ConfigError
 from caplore.evaluation.captions_io import Paired, captions_from, pair
 from caplore.files import refuse_special, write_json
-from caplore.memory import collector_paused
+from caplore.machine import collector_paused
 from caplore.native import native
 
 if TYPE_CHECKING:
@@ -271,9 +271,10 @@ class _Meteor:
         if self._later is not None:
             return self._later()
         from caplore.metrics.meteor_java import meteor_by_jar
+        from caplore.text.ptb import words_of
 
-        references = [list(map(_words, lines)) for lines in _references(self._said, self._true)]
-        return meteor_by_jar(list(map(_words, self._said.lines)), references).counts
+        references = [list(map(words_of, lines)) for lines in _references(self._said, self._true)]
+        return meteor_by_jar(list(map(words_of, self._said.lines)), references).counts
 
     def __exit__(self, *_: object) -> None:
         if self._beside is not None:
@@ -282,10 +283,6 @@ class _Meteor:
 
 def _in_a_line(error: CaploreError) -> str:
     return str(error).replace("\n  fix: ", ": ")
-
-
-def _words(line: str) -> list[str]:
-    return line.split(" ") if line else []
 
 
 def _references(said: "Lines", true: "Lines") -> list[Sequence[str]]:

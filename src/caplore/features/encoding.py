@@ -25,6 +25,7 @@ from caplore.errors import InputError
 from caplore.features.decoding import Frames, Undecodable, decode
 from caplore.features.encoder import Encoder
 from caplore.features.store import FeatureStore, StoreWriter, folder_name, quantised, remove_store
+from caplore.machine import cores
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -57,11 +58,6 @@ def encode_files(
         )
         for rows in batches:
             yield from rows
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ compiled twin cuts into ids; lists of words are taken as they are. Axes: inputs,
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from caplore.native import native
 from caplore.text.ptb import SIGNATURE as PTB
-from caplore.text.ptb import tokenize_lines
+from caplore.text.ptb import tokenize_lines, words_of
 
 Caption = str | Sequence[str]
 Tokenizer = Callable[[Sequence[str]], list[list[str]]]
@@ -107,14 +108,12 @@ def encode(captions: Captions, lexicon: Lexicon, tokenize: Tokenizer | None) -> 
 def _ids_of_lines(lines: Sequence[str], lexicon: Lexicon) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """The words of each line in ids, and where each line begins among them."""
     twin = native("caplore.metrics._counts")
-    if twin is None:
-        return _ids_of_words([line.split(" ") if line else [] for line in lines], lexicon)
-    try:
-        ids, begins, words = twin.encode(lines)
-    except UnicodeEncodeError:  # half a character (a lone surrogate) has no UTF-8
-        return _ids_of_words([line.split(" ") if line else [] for line in lines], lexicon)
-    ours = np.fromiter(map(lexicon.__getitem__, words), dtype=np.int32, count=len(words))
-    return ours[np.frombuffer(ids, dtype=np.int32)], np.frombuffer(begins, dtype=np.int64)
+    with suppress(UnicodeEncodeError):  # half a character (a lone surrogate) has no UTF-8
+        if twin is not None:
+            ids, begins, words = twin.encode(lines)
+            ours = np.fromiter(map(lexicon.__getitem__, words), dtype=np.int32, count=len(words))
+            return ours[np.frombuffer(ids, dtype=np.int32)], np.frombuffer(begins, dtype=np.int64)
+    return _ids_of_words(list(map(words_of, lines)), lexicon)
 
 
 def _ids_of_words(

@@ -15,7 +15,6 @@ caption in the order of what it is paired with.
     cider_others [pairs of the set]      CIDEr of two captions
 """
 
-import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from caplore.machine import cores
 from caplore.metrics.corpus import Lexicon, Ragged, content_digest
 from caplore.metrics.formulas import ORDERS, SIGMA, STATISTICS
 from caplore.native import native
@@ -157,7 +157,7 @@ def _arrays(captions: Ragged) -> tuple[NDArray[np.int32], NDArray[np.int64], NDA
 def _in_threads(work: Callable[[int, int], None], said: Ragged, refs: Ragged) -> None:
     """`work(begin, end)` for all inputs, in as many threads as there are cores where there is much of it."""
     inputs = len(said.sizes)
-    threads = min(_cores(), 1 + (len(said.words) + len(refs.words)) // _WORDS_A_THREAD, inputs)
+    threads = min(cores(), 1 + (len(said.words) + len(refs.words)) // _WORDS_A_THREAD, inputs)
     if threads == 1:
         work(0, inputs)
         return
@@ -167,10 +167,6 @@ def _in_threads(work: Callable[[int, int], None], said: Ragged, refs: Ragged) ->
     with ThreadPoolExecutor(threads) as pool:
         for done in [pool.submit(work, begin, end) for begin, end in pairwise(cuts)]:
             done.result()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
-from caplore.memory import collector_paused
+from caplore.machine import collector_paused
 from caplore.native import native
 
 SIGNATURE = "ptb-1"
@@ -38,7 +38,7 @@ def tokenize(caption: str) -> list[str]:
 def tokenize_lines(captions: Sequence[str]) -> list[str]:
     """As `tokenize_many`, the words of each caption joined by single spaces: no word holds one. The fastest way.
 
-    A caption without words is an empty text; the words of another are `line.split(" ")`.
+    A caption without words is an empty text; `words_of` gives the words back.
     """
     if (twin := native("caplore.text._ptb")) is None:
         return [" ".join(_tokenize_line(captions, index)) for index in range(len(captions))]
@@ -47,6 +47,11 @@ def tokenize_lines(captions: Sequence[str]) -> list[str]:
     for index in left:
         lines[index] = " ".join(_tokenize_line(captions, index))
     return lines
+
+
+def words_of(line: str) -> list[str]:
+    """The words of one of the lines of `tokenize_lines`."""
+    return line.split(" ") if line else []
 
 
 def tokenize_many(captions: Sequence[str]) -> list[list[str]]:

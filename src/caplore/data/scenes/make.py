@@ -27,6 +27,7 @@ from caplore.data.scenes.truth import VERSION
 from caplore.data.scenes.world import random_scene
 from caplore.errors import CaploreError, ConfigError, InputError
 from caplore.files import digest_of_file, read_json, write_jsonl
+from caplore.machine import cores
 
 REFERENCES = 5
 CHUNK = 32  # inputs a worker draws at a time
@@ -86,7 +87,7 @@ def make_scenes(
         if there is not None:
             return Made(there, drawn=False)
         with _beside(folder) as fresh:
-            _draw(fresh, plan, workers or _cores(), progress)
+            _draw(fresh, plan, workers or cores(), progress)
             os.sync()  # every picture at once: thousands of single fsyncs take longer than the drawing
             _put(fresh, folder)
     except BrokenProcessPool:
@@ -100,11 +101,6 @@ def make_scenes(
             fix="check the path, your rights there and the free space, then run the same command again",
         ) from error
     return Made(open_dataset(folder), drawn=True)
-
-
-def _cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _made_before(folder: Path, plan: Plan, replace: bool) -> Dataset | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from caplore.memory import collector_paused
+from caplore.machine import collector_paused
 from caplore.metrics.meteor.align import Match, align_each
 from caplore.metrics.meteor.normalize import normalize
 from caplore.metrics.meteor.tables import Tables, install_meteor, is_set_up, tables_file

@@ -4,13 +4,14 @@ It learns words anew in each call and each thread, straight from the mapped tabl
 their words, which takes some ten milliseconds to make.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caplore.machine import cores
 from caplore.metrics.meteor.normalize import normalize
 from caplore.metrics.meteor.tables import Tables
 from caplore.native import native
@@ -22,8 +23,8 @@ FEWEST = 250
 class Twin:
     """The counts of pairs by compiled code."""
 
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
+    def __init__(self, tables: Tables, module: ModuleType) -> None:
+        self._tables, self._module = tables, module
 
     def counts(
         self,
@@ -36,17 +37,13 @@ class Twin:
 
         `go_on` is called some times a second; what it raises ends the work.
         """
-        from caplore.metrics.meteor import _align
-
-        threads = max(1, min(threads or _cores(), len(candidates) // FEWEST))
-        made = _align.counts(self._index, candidates, references, self._normal, threads, go_on)
+        threads = max(1, min(threads or cores(), len(candidates) // FEWEST))
+        made = self._module.counts(self._index, candidates, references, self._normal, threads, go_on)
         return np.frombuffer(made, dtype=np.int32)
 
     @cached_property
     def _index(self) -> object:
-        from caplore.metrics.meteor import _align
-
-        return _align.tables(self._tables.arrays)
+        return self._module.tables(self._tables.arrays)
 
     def _normal(self, line: str) -> bytes:
         return " ".join(normalize(line, self._tables.prefixes)).encode("utf-8", "surrogatepass")
@@ -54,8 +51,5 @@ class Twin:
 
 def twin_of(tables: Tables) -> Twin | None:
     """None where it was not built, or is switched off."""
-    return None if native("caplore.metrics.meteor._align") is None else Twin(tables)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    module = native("caplore.metrics.meteor._align")
+    return None if module is None else Twin(tables, module)
